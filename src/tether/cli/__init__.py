@@ -1,0 +1,1 @@
+"""The command line: translates words into the library's verbs, decides nothing."""

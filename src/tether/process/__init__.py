@@ -1,0 +1,1 @@
+"""One child, its bytes and its end."""

@@ -1,0 +1,92 @@
+"""A control group per process, where the system lets us have one: the only complete list of a tree's members."""
+
+import functools
+import logging
+import os
+import re
+
+logger = logging.getLogger(__name__)
+
+_PREFIX = "tether-"
+
+
+class Cgroup:
+    """One control group that holds a process and everything it starts."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    @classmethod
+    def holding(cls, pid: int, name: str) -> "Cgroup | None":
+        """A new group with `pid` in it, or None where there is none to be had."""
+        parent = _parent()
+        if parent is None:
+            return None
+        group = cls(os.path.join(parent, _PREFIX + name))
+        try:
+            os.mkdir(group._path)
+            group.add(pid)
+        except OSError as error:
+            logger.debug("process=%s no control group: %s", name, error)
+            group.remove()
+            return None
+        return group
+
+    def add(self, pid: int) -> None:
+        """Put another process into it; one that has ended meanwhile needs no place."""
+        try:
+            self._put("cgroup.procs", str(pid))
+        except ProcessLookupError:
+            return
+
+    def pids(self) -> list[int]:
+        """Everybody in the group now."""
+        try:
+            with open(os.path.join(self._path, "cgroup.procs"), encoding="ascii") as file:
+                return [int(line) for line in file]
+        except OSError:
+            return []
+
+    def kill(self) -> bool:
+        """SIGKILL to everybody in it at once; False where this kernel cannot."""
+        try:
+            self._put("cgroup.kill", "1")
+        except OSError:
+            return False
+        return True
+
+    def remove(self) -> None:
+        """Forget the group; one that still has members stays until they end."""
+        try:
+            os.rmdir(self._path)
+        except OSError as error:
+            logger.debug("control group %s stays: %s", self._path, error)
+
+    def _put(self, name: str, value: str) -> None:
+        descriptor = os.open(os.path.join(self._path, name), os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, value.encode())
+        finally:
+            os.close(descriptor)
+
+
+@functools.cache
+def _parent() -> str | None:
+    """Our own group in the version 2 tree, if we may make others in it; empty leftovers are swept on the way."""
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            mounts = [line.split() for line in file]
+        mount = next(fields[4] for fields in mounts if fields[fields.index("-") + 1] == "cgroup2")
+        with open("/proc/self/cgroup", encoding="utf-8", errors="surrogateescape") as file:
+            own = next(line[3:].strip() for line in file if line.startswith("0::"))
+        # A process that is itself in one of these groups makes its own beside it: groups stay flat.
+        own = re.sub(rf"/{_PREFIX}[^/]*$", "", own)
+        parent = os.path.join(mount, own.lstrip("/"))
+        leftovers = [name for name in os.listdir(parent) if name.startswith(_PREFIX)]
+    except (OSError, StopIteration, ValueError):
+        return None
+    for name in leftovers:
+        Cgroup(os.path.join(parent, name)).remove()
+    return parent if os.access(parent, os.W_OK) else None

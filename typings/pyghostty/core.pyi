@@ -1,0 +1,6 @@
+"""Helpers of pyghostty's own Terminal that Tether's adapter uses too."""
+
+from typing import Any
+
+def init_sized(ctype: str, /) -> Any: ...
+def union_fn(name: str, sig: str, /) -> Any: ...
