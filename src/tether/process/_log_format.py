@@ -18,7 +18,7 @@ FORMAT = b"tether-log 1\n"
 _RECORD = struct.Struct("<QQQBBHI")
 RECORD_BYTES = _RECORD.size
 _BINARY: int = getattr(os, "O_BINARY", 0)
-_SAMPLE_BYTES = 512
+_COUNT_IS_FAST = sys.version_info >= (3, 13)
 
 
 class Kind(IntEnum):
@@ -147,7 +147,5 @@ def disk_full() -> OSError:
 
 
 def count_newlines(data: bytes | bytearray) -> int:
-    """How many newlines there are; several times faster than `count` where lines are not very short."""
-    if data.count(b"\n", 0, _SAMPLE_BYTES) * 32 > min(len(data), _SAMPLE_BYTES):
-        return data.count(b"\n")
-    return len(data) - len(data.replace(b"\n", b""))
+    """How many newlines there are; before Python 3.13 `count` looks at every byte, `replace` leaps ahead."""
+    return data.count(b"\n") if _COUNT_IS_FAST else len(data) - len(data.replace(b"\n", b""))

@@ -123,8 +123,10 @@ class OutputLog(LogReader):
         """First offsets of the segments that exist."""
         return self._starts.copy()
 
-    def append(self, stream: int, data: bytes) -> None:
+    def append(self, stream: int, data: bytes) -> bool:
         """Keep `data`; what cannot be written now is held, and beyond a bound counted as missing.
+
+        Returns whether whoever reads the child should look at `blocked` and `full` before it goes on.
 
         Raises:
             ValueError: the log is closed.
@@ -141,6 +143,7 @@ class OutputLog(LogReader):
             self._hold(now, Kind(stream), data[self._end - before :])
         if self._waiters:
             self._wake()
+        return self._keeps_all or self._failure != 0
 
     def resized(self, cols: int, rows: int) -> None:
         """Record the terminal's new size at this point of the output."""

@@ -78,6 +78,7 @@ class Process:
         self._child = child
         self._owner = owner
         self._loop = asyncio.get_running_loop()
+        self._on_terminal = child.pty
         self._open_streams = 1 if child.pty else 2
         self._cause: Cause | None = None
         self._raw_end: tuple[int | None, int | None, bool] | None = None
@@ -277,9 +278,10 @@ class Process:
     def received(self, stream: int, data: bytes) -> None:
         """The child wrote: keep it, tell the owner, and read no further than the log may take."""
         log = self.output
-        log.append(stream, data)
-        self._owner.grew(self, data)
-        if log.blocked or log.full:
+        look = log.append(stream, data)
+        if self._on_terminal:
+            self._owner.grew(self, data)
+        if look and (log.blocked or log.full):
             self._hold_back()
 
     def stream_ended(self, stream: int) -> None:  # noqa: ARG002 - the interface names it

@@ -123,7 +123,7 @@ class ProcessTable:
         """Tell the emulator about output; it is needed from the first escape sequence on."""
         if process.id in self._on_screen:
             self._screens.grown(process.id, process.output.end)
-        elif isinstance(process.stdio, Pty) and b"\x1b" in data:
+        elif b"\x1b" in data:
             self._open_screen(process)
 
     def stop_soon(self, process: Process, cause: Cause) -> None:
