@@ -121,6 +121,7 @@ def test_a_failure_of_any_call_loses_nothing(
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.requirement("002:7.2")
 @pytest.mark.requirement("design:log:write-failure")
 def test_what_fails_is_logged_once_and_so_is_that_it_works_again(
     tmp_path: Path, disk: FaultyDisk, caplog: pytest.LogCaptureFixture

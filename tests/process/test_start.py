@@ -21,6 +21,7 @@ from tether.errors import (
     LineTooLongError,
     ProgramNotFoundError,
     ProgramNotRunnableError,
+    PtyUnavailableError,
     TetherError,
     WorkingDirectoryError,
 )
@@ -320,6 +321,21 @@ async def test_arguments_the_system_cannot_take_are_refused(each_way_to_spawn: N
     async with ProcessTable() as table:
         with pytest.raises(InvalidCommandError, match="too long for this system; pass data by stdin or a file"):
             await table.start(Command(argv=("true", "x" * 3_000_000)))
+
+
+@pytest.mark.requirement("design:start:errors:no-pty")
+async def test_a_terminal_that_is_required_and_not_to_be_had_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    real_open = os.open
+
+    def missing(path: str, *arguments: int, **named: int) -> int:
+        if path == "/dev/ptmx":
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return real_open(path, *arguments, **named)
+
+    monkeypatch.setattr(os, "open", missing)
+    with pytest.raises(PtyUnavailableError, match=r"no pseudo-terminal to be had: No such file .* on pipes"):
+        async with open_process(Command(argv=("true",), stdio=Pty(required=True))):
+            pass
 
 
 @pytest.mark.requirement("design:start:pty-fallback-warns")

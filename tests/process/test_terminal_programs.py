@@ -92,6 +92,7 @@ async def test_process_viewers_draw_and_quit(program: str) -> None:
         assert (await viewer.wait()).code == 0
 
 
+@pytest.mark.requirement("001:test:python-dialogue")
 async def test_a_python_dialogue() -> None:
     async with open_process(on_terminal("python3", "-q")) as process:
         await said(process, ">>> ")

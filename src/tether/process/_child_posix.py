@@ -319,6 +319,8 @@ def start_child(command: Command, env: Mapping[str, str], containment: Containme
             try:
                 child = _start_on_terminal(program, command.argv, env, directory, command.stdio)
             except PtyUnavailableError as error:
+                if command.stdio.required:
+                    raise
                 logger.warning("process=%s %s", containment.process_id, error)
                 warnings.append(f"no terminal, running on pipes instead: {error}")
                 child = _start_on_pipes(program, command.argv, env, directory, Pipes())

@@ -162,6 +162,8 @@ def start_child(command: Command, env: Mapping[str, str], containment: Containme
     try:
         return _start_on_terminal(program, command.argv, env, directory, command.stdio), []
     except PtyUnavailableError as error:
+        if command.stdio.required:
+            raise
         logger.warning("process=%s %s", containment.process_id, error)
         child = _start_on_pipes(program, command.argv, env, directory, Pipes())
         return child, [f"no terminal, running on pipes instead: {error}"]

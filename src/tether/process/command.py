@@ -30,10 +30,11 @@ class Pipes:
 
 @dataclass(frozen=True, slots=True)
 class Pty:
-    """Standard streams on a pseudo-terminal of this size."""
+    """Standard streams on a pseudo-terminal of this size; unless `required`, on pipes where there is none."""
 
     cols: int = 120
     rows: int = 30
+    required: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         for side, cells in (("cols", self.cols), ("rows", self.rows)):

@@ -5,6 +5,7 @@ import logging
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from tether.errors import ProcessEndedError
@@ -191,7 +192,7 @@ class Process:
         """Give its terminal another size."""
         self._require_running()
         if isinstance(self.stdio, Pty):
-            self.stdio = Pty(cols, rows)
+            self.stdio = replace(self.stdio, cols=cols, rows=rows)
             self._child.resize(cols, rows)
             self.output.resized(cols, rows)
             self._owner.grew(self, b"")
