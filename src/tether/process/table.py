@@ -4,9 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
-import shutil
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import AsyncGenerator, Coroutine, Iterator
@@ -16,6 +14,7 @@ from typing import Self
 from tether.errors import ScreenUnavailableError, UnknownProcessError
 from tether.process._child import Containment
 from tether.process._cleanup import to_the_end
+from tether.process._scratch import Scratch
 from tether.process._stopping import end_trees
 from tether.process.command import Command, Pty, child_environment
 from tether.process.exit_status import Cause
@@ -49,6 +48,7 @@ class ProcessTable:
         self._adopt_orphans = adopt_orphans
         self._working: set[asyncio.Task[None]] = set()
         self._directory = ""
+        self._scratch: Scratch | None = None
         self._contain = contain
         self._processes: dict[str, Process] = {}
         self._screens = ScreenHelper(self._answered)
@@ -57,7 +57,8 @@ class ProcessTable:
 
     async def __aenter__(self) -> Self:
         if self._given_directory is None:
-            self._directory = tempfile.mkdtemp(prefix="tether-")
+            self._scratch = Scratch()
+            self._directory = self._scratch.path
         else:
             self._directory = self._given_directory
             os.makedirs(self._directory, 0o700, exist_ok=True)
@@ -220,8 +221,8 @@ class ProcessTable:
         for process in self:
             self._drop(process)
         await self._screens.aclose()
-        if self._given_directory is None:
-            shutil.rmtree(self._directory, ignore_errors=True)
+        if self._scratch is not None:
+            self._scratch.remove()
 
 
 @contextlib.asynccontextmanager
