@@ -27,6 +27,7 @@ from tether.process.program import find_program
 logger = logging.getLogger(__name__)
 
 _READ_BYTES = 65536  # from 256 KiB on, every read costs a mapping of its own
+_TERMINAL_BYTES = 8192  # a terminal gives half of that at once; room for more costs time
 _READS_PER_TURN = 16
 _SHORT_READ = 2048  # less than this at once means that there is no more for now
 _RETRY_SECONDS = 0.05
@@ -178,9 +179,10 @@ class PosixChild:
         """Read a few times until there is no more for now; a terminal's small pieces are handed on together."""
         pieces: list[bytes] = []
         size = 0
+        most = _TERMINAL_BYTES if self.pty else _READ_BYTES
         try:
             for _ in range(_READS_PER_TURN):
-                data = os.read(descriptor, _READ_BYTES)
+                data = os.read(descriptor, most)
                 pieces.append(data)
                 if len(data) < short:
                     break
