@@ -12,12 +12,12 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 help:
 	@echo "make setup      .venv with pinned dependencies and the tether command"
-	@echo "make serve      start the web app"
+	@echo "make serve      start the web app (not there yet)"
 	@echo "make test       the tests (make test-full adds the long campaigns)"
 	@echo "make check      formatting, lint, types, floors"
 	@echo "make fix        what can be mended by machine"
 	@echo "make bench      the table of ratios against C and the peers"
-	@echo "make ui         build the browser UI"
+	@echo "make ui         build the browser UI (not there yet)"
 
 setup: $(VENV)/.installed
 

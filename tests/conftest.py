@@ -9,6 +9,10 @@ import pytest
 
 from tests.leaks import end_processes, holdings, left_behind, tasks_left
 
+# The tests run programs as a person would, who is not inside a `make` of ours.
+for _name in ("MAKELEVEL", "MAKEFLAGS", "MFLAGS"):
+    os.environ.pop(_name, None)
+
 
 @pytest.fixture
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:

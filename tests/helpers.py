@@ -24,7 +24,7 @@ def alive(pid: int) -> bool:
 
 async def wait_until(
     predicate: Callable[[], object],
-    timeout: float = 10,  # noqa: ASYNC109 - the deadline names the predicate that never came true
+    timeout: float = 30,  # noqa: ASYNC109 - the deadline names the predicate that never came true
 ) -> None:
     """Return as soon as `predicate()` is true; fail the test when it is not within `timeout` seconds."""
     loop = asyncio.get_running_loop()

@@ -171,11 +171,18 @@ def test_as_many_and_as_long_words_as_the_system_takes_reach_the_program() -> No
 
 
 @pytest.mark.requirement("design:tree:background-child")
-def test_a_child_left_in_the_background_delays_nothing_and_lives_on() -> None:
+def test_a_child_left_in_the_background_delays_nothing_and_ends_with_the_output_it_holds() -> None:
     finished = tether("exec", "--", "sh", "-c", "sleep 100 & echo x; echo $! >&2")
-    left = int(finished.stderr)
+    assert (finished.returncode, finished.stdout) == (0, b"x\n")
+    assert not alive(int(finished.stderr))
+
+
+@pytest.mark.requirement("design:tree:background-child")
+def test_a_child_that_has_output_of_its_own_lives_on() -> None:
+    finished = tether("exec", "--", "sh", "-c", "sleep 100 </dev/null >/dev/null 2>&1 & echo $!")
+    left = int(finished.stdout)
     try:
-        assert (finished.returncode, finished.stdout) == (0, b"x\n")
+        assert finished.returncode == 0
         assert alive(left)
     finally:
         kill(left)

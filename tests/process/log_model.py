@@ -11,6 +11,7 @@ from tether.process import output
 from tether.process.log_reader import STDERR, STDOUT, Lines, LogReader
 
 MIB = 1024 * 1024
+HELD = MIB
 STREAMS = (STDOUT, STDERR)
 SMALLEST_LOG = 1024
 

@@ -257,9 +257,10 @@ async def test_a_screen_follows_a_new_size_before_any_output() -> None:
 
 
 @pytest.mark.requirement("design:handle:one")
-async def test_a_size_means_nothing_to_pipes() -> None:
+async def test_pipes_have_no_size() -> None:
     async with open_process(shell("exec sleep 100", Pipes())) as process:
-        process.resize(10, 10)
+        with pytest.raises(InputRefusedError, match=r"runs on pipes and has no size; start it with a Pty"):
+            process.resize(10, 10)
         assert process.stdio == Pipes()
         assert process.output.resizes() == []
 

@@ -162,6 +162,22 @@ def test_other_text_is_typed_as_it_stands() -> None:
     assert encode_keys(["\udcff"]) == b"\xff"
 
 
+@pytest.mark.requirement("design:keys:modifiers")
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("Ctrl+C", "C-c"), ("ctrl-c", "C-c"), ("Control-Shift-Up", "C-S-Up"), ("Alt+x", "M-x"), ("Shift-Tab", "S-Tab")],
+)
+def test_modifiers_may_be_written_out(written: str, meant: str) -> None:
+    assert encode_keys([written]) == encode_keys([meant])
+
+
+@pytest.mark.requirement("design:keys:unknown")
+@pytest.mark.parametrize("token", ["F0", "F25", "f99"])
+def test_a_function_key_that_no_keyboard_has_is_refused(token: str) -> None:
+    with pytest.raises(UnknownKeyError, match=f"unknown key '{token}'"):
+        encode_keys([token])
+
+
 @pytest.mark.requirement("design:keys:repeat")
 def test_a_count_repeats_named_and_modified_keys() -> None:
     check({"Down:3": "\x1b[B" * 3, "c-w:2": "\x17\x17", "^C:2": "\x03\x03", "^[:2": "\x1b\x1b", "Space:2": "  "})

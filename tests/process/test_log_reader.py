@@ -276,6 +276,21 @@ def test_an_index_cut_anywhere_loses_only_the_torn_record(tmp_path: Path, monkey
 
 
 @pytest.mark.requirement("design:log:torn-tail")
+@pytest.mark.requirement("design:lines-never-shift")
+def test_lines_are_counted_where_a_segment_has_lost_its_index(tmp_path: Path) -> None:
+    log = OutputLog(str(tmp_path / "log"), OutputPolicy(2048, Overflow.STOP))
+    log.append(STDOUT, b"".join(b"%03d\n" % number for number in range(100)))
+    log.close()
+    *_, before_last, last = log.starts()
+    for segment in (last, before_last):
+        os.truncate(os.path.join(log.directory, index_name(segment)), RECORD_BYTES - 1)
+        for number in range(100):
+            for reader in (log, LogReader(log.directory)):
+                assert reader.read_lines(number, 1) == Lines(number, [b"%03d" % number], 100, 0)
+    log.remove()
+
+
+@pytest.mark.requirement("design:log:torn-tail")
 def test_a_damaged_index_is_told_and_the_bytes_stay_readable(tmp_path: Path) -> None:
     log = OutputLog(str(tmp_path / "log"))
     log.append(STDOUT, b"bytes")

@@ -1,11 +1,9 @@
 """Writing the output log: what is kept, what it costs, who is woken and what is left in the end."""
 
-import asyncio
 import os
 import signal
 import subprocess
 import tracemalloc
-import weakref
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -296,70 +294,37 @@ def test_freeing_frees_whole_segments_behind_the_consumer_and_nothing_else(tmp_p
     log.remove()
 
 
+@pytest.mark.requirement("design:log:whole-or-stop")
+def test_freeing_everything_leaves_the_last_byte(tmp_path: Path) -> None:
+    log = OutputLog(str(tmp_path / "log"), OutputPolicy(2048, Overflow.WAIT))
+    log.append(STDOUT, b"x" * 128)
+    for number in range(10):
+        log.resized(80 + number, 24)
+    assert log.starts() == [0, 128]
+    log.discard_before(128)
+    assert log.read(127) == OutputSlice(127, b"x", 128)
+    assert log.total_lines == LogReader(log.directory).total_lines == 1
+    log.remove()
+
+
+@pytest.mark.requirement("design:log:tail-kept")
+def test_a_log_keeps_as_much_after_a_thousand_drops_as_after_a_few(tmp_path: Path) -> None:
+    log = OutputLog(str(tmp_path / "log"), OutputPolicy(4096))
+    kept: list[int] = []
+    for size in (40_960, 409_600):
+        while log.end < size:
+            log.append(STDOUT, b"x" * 8192)
+        kept.append(log.end - log.dropped)
+    assert kept[0] == kept[1] > 2500
+    log.remove()
+
+
 @pytest.mark.requirement("design:log:head-kept")
 def test_where_the_oldest_is_dropped_a_consumer_frees_nothing(tmp_path: Path) -> None:
     log = OutputLog(str(tmp_path / "log"), OutputPolicy(2048))
     log.append(STDOUT, b"x" * 1000)
     log.discard_before(1000)
     assert log.read(0).data == b"x" * 1000
-    log.remove()
-
-
-@pytest.mark.requirement("design:log:wait-beyond")
-async def test_waiting_returns_at_once_when_there_is_more_already(tmp_path: Path) -> None:
-    log = OutputLog(str(tmp_path / "log"))
-    log.append(STDOUT, b"abc")
-    async with asyncio.timeout(5):
-        assert await log.wait_beyond(2) == 3
-        log.close()
-        assert await log.wait_beyond(3) == 3
-    log.remove()
-
-
-@pytest.mark.requirement("design:log:wait-beyond")
-async def test_waiters_are_woken_by_the_bytes_they_wait_for_and_by_the_end(tmp_path: Path) -> None:
-    log = OutputLog(str(tmp_path / "log"))
-    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-        waiting = [tasks.create_task(log.wait_beyond(offset)) for offset in range(1000)]
-        await asyncio.sleep(0)
-        for end in (1, 2, 500):
-            log.append(STDOUT, b"x" * (end - log.end))
-            assert [await task for task in waiting[:end]][-1] == end
-            assert not any(task.done() for task in waiting[end:])
-        log.close()
-        assert {await task for task in waiting[500:]} == {500}
-    log.remove()
-
-
-@pytest.mark.requirement("design:log:wait-beyond")
-async def test_a_cancelled_waiter_disturbs_nobody_and_is_forgotten(tmp_path: Path) -> None:
-    log = OutputLog(str(tmp_path / "log"))
-    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-        given_up: list[weakref.ref[asyncio.Future[int]]] = []
-        for _ in range(50):
-            future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-            log.tell(0, future)
-            future.cancel()
-            given_up.append(weakref.ref(future))
-        assert sum(remembered() is not None for remembered in given_up) <= 1
-        other = tasks.create_task(log.wait_beyond(0))
-        both = tasks.create_task(log.wait_beyond(0))
-        await asyncio.sleep(0)
-        both.cancel()
-        log.append(STDOUT, b"x")
-        assert await other == 1
-    log.remove()
-
-
-@pytest.mark.requirement("design:log:wait-beyond")
-async def test_futures_given_to_a_closed_log_are_told_its_end(tmp_path: Path) -> None:
-    log = OutputLog(str(tmp_path / "log"))
-    log.append(STDOUT, b"abc")
-    log.close()
-    future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    log.tell(3, future)
-    async with asyncio.timeout(5):
-        assert await future == 3
     log.remove()
 
 
@@ -390,8 +355,9 @@ def test_a_closed_log_holds_no_descriptor_and_stays_readable(tmp_path: Path) -> 
     hole = model.check(log)
     assert model.check(LogReader(log.directory)) == hole
     assert log.read_lines(3, 5) == model.lines(3, 5, hole)
-    with pytest.raises(ValueError, match=r"log '.*/log' is closed and takes no more output"):
-        log.append(STDOUT, b"more")
+    for stream in STREAMS:
+        with pytest.raises(ValueError, match=r"log '.*/log' is closed and takes no more output"):
+            log.append(stream, b"more")
     log.resized(80, 24)
     assert model.check(log) == hole
 

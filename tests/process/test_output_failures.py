@@ -1,25 +1,21 @@
 """The output log on a disk that fails: what was read is held and written later, and what is lost is told."""
 
 import asyncio
-import contextlib
 import errno
 import logging
 import os
-import subprocess
-from collections.abc import Generator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from tests.helpers import python
-from tests.process.log_model import MIB, STREAMS, Clock, LogModel
+from tests.process.log_model import HELD, MIB, STREAMS, Clock, LogModel
 from tether.process import _log_format, output
 from tether.process.command import OutputPolicy, Overflow
 from tether.process.log_reader import STDERR, STDOUT, Gap, LogReader, Resize
 from tether.process.output import OutputLog
 
 FAILING = ("write", "pwrite", "open", "unlink", "ftruncate", "makedirs")
-HELD = MIB
 
 
 class FaultyDisk:
@@ -180,6 +176,45 @@ def test_beyond_the_hold_a_gap_says_how_much_is_missing_and_why(tmp_path: Path, 
         model.check(reader)
         assert (len(reader.gaps()), reader.missing) == (2, written)
         assert reader.total_lines == model.everything.count(b"\n")
+    log.remove()
+
+
+@pytest.mark.requirement("design:log:gap-record")
+@pytest.mark.requirement("design:log:index-bounded")
+def test_a_gap_is_told_however_many_sizes_follow_it(tmp_path: Path, disk: FaultyDisk) -> None:
+    log = OutputLog(str(tmp_path / "log"), OutputPolicy(1024))
+    log.append(STDOUT, b"x")
+    disk.break_down(errno.EIO)
+    log.append(STDOUT, bytes(HELD - 1 + 128 + 50))
+    disk.heal()
+    log.retry()
+    for number in range(100):
+        log.resized(number + 1, 24)
+    for reader in (log, LogReader(log.directory)):
+        assert [(gap.offset, gap.missing) for gap in reader.gaps()] == [(HELD + 1, 177)]
+        assert reader.resizes()[-1] == Resize(HELD + 1, 100, 24)
+    log.append(STDOUT, b"after")
+    assert log.read(HELD + 1).data == b"after"
+    log.remove()
+
+
+def write_nothing(_descriptor: int, _data: bytes) -> int:
+    return 0
+
+
+@pytest.mark.requirement("design:log:write-failure")
+def test_a_write_that_takes_nothing_is_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = OutputLog(str(tmp_path / "log"))
+    log.append(STDOUT, b"before")
+    with monkeypatch.context() as patch:
+        patch.setattr(output, "os", SimpleNamespace(**vars(os) | {"write": write_nothing}))
+        log.append(STDOUT, b"held")
+        assert (log.end, log.blocked) == (6, True)
+    assert "No space left on device" in caplog.text
+    log.retry()
+    assert log.read(0).data == b"beforeheld"
     log.remove()
 
 
@@ -349,90 +384,4 @@ def test_a_consumer_is_not_disturbed_by_files_that_cannot_be_removed(tmp_path: P
     assert log.read(0).data == b"x" * 1000
     log.discard_before(600)
     assert log.read(0).start == 512
-    log.remove()
-
-
-FILE_TOO_LARGE = """
-    import logging, resource, sys
-    from tether.process.command import OutputPolicy, Overflow
-    from tether.process.output import OutputLog
-
-    logging.basicConfig(format="%(message)s", stream=sys.stdout)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
-    log, whole = OutputLog(sys.argv[1], OutputPolicy(10_000_000)), bytes(range(256)) * 1000
-    for at in range(0, len(whole), 1000):
-        log.append(1, whole[at : at + 1000])
-    assert log.blocked and log.end == 50_000, log.end
-    assert log.read(0).data == whole[:50_000]
-    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    log.append(1, b"end")
-    assert log.read(0).data == whole + b"end"
-    assert not log.blocked and not log.missing
-    log.remove()
-"""
-
-
-@pytest.mark.requirement("design:log:write-failure")
-def test_a_limit_on_file_sizes_holds_output_until_it_is_lifted(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [*python(FILE_TOO_LARGE), str(tmp_path / "log")], capture_output=True, text=True, timeout=30, check=False
-    )
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert [line.partition(" ")[2] for line in ended.stdout.splitlines()] == [
-        "cannot write: [Errno 27] File too large; holding output and trying again",
-        "writes work again",
-    ]
-
-
-@contextlib.contextmanager
-def small_disk(directory: Path, size: int) -> Generator[Path | None]:
-    """A file system of its own with `size` bytes; None where this user may not mount one."""
-    directory.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(directory)]
-    try:
-        mounted = subprocess.run(mount, capture_output=True, timeout=30, check=False).returncode == 0
-    except FileNotFoundError:
-        mounted = False
-    try:
-        yield directory if mounted else None
-    finally:
-        if mounted:
-            subprocess.run(["umount", str(directory)], timeout=30, check=True)
-
-
-@pytest.mark.requirement("design:log:write-failure")
-@pytest.mark.requirement("design:log:gap-record")
-def test_a_disk_that_is_really_full_loses_nothing_below_the_hold_and_counts_the_rest(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk", MIB) as disk:
-        if disk is None:
-            test_a_limit_on_file_sizes_holds_output_until_it_is_lifted(tmp_path)
-        else:
-            fill(disk)
-
-
-def fill(disk: Path) -> None:
-    log, model = OutputLog(str(disk / "log"), OutputPolicy(50 * MIB)), LogModel()
-    (disk / "other").write_bytes(bytes(MIB // 2))
-    chunk = bytes(range(250)) * 10
-    while not log.blocked:
-        log.append(STDOUT, chunk)
-        model.append(STDOUT, chunk)
-    assert 0 < log.end < MIB // 2
-    assert LogReader(log.directory).read(0).data == model.everything[: log.end]
-    (disk / "other").unlink()
-    log.append(STDERR, b"there is room again\n")
-    model.append(STDERR, b"there is room again\n")
-    model.check(log)
-    appended = log.end
-    while not log.missing:
-        log.append(STDOUT, chunk)
-        appended += len(chunk)
-    held = log.end + HELD
-    assert (log.missing, log.blocked) == (appended - held, True)
-    subprocess.run(["mount", "-o", f"remount,size={4 * MIB}", str(disk)], timeout=30, check=True)
-    log.retry()
-    assert (log.end, log.missing, log.blocked) == (held, appended - held, False)
-    assert log.gaps() == [Gap(held, appended - held, os.strerror(errno.ENOSPC))]
-    later = log.read(len(model.everything)).data
-    assert later == (chunk * (HELD // len(chunk) * 2))[: len(later)]
     log.remove()

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from typing import cast
 
 import pytest
 
@@ -225,3 +226,28 @@ def test_a_condition_nobody_knows_is_refused_with_those_that_are(words: str) -> 
     with pytest.raises(InvalidCommandError, match="use exit, output, idle:MS, prompt or text:REGEX") as caught:
         parse_until(words)
     assert repr(words) in str(caught.value)
+
+
+@pytest.mark.requirement("design:wait:prompt")
+async def test_a_prompt_comes_with_its_text_and_is_a_new_one_after_an_answer() -> None:
+    script = "printf 'A? '; read a; printf 'B? '; read b; printf 'C? '; read c"
+    async with open_process(Command(argv=("sh", "-c", script), stdio=Pty())) as process:
+        for question in (b"A? ", b"B? ", b"C? "):
+            waited = await wait_for(process, Prompt(), timeout=10)
+            assert waited.met
+            assert process.output.read(0, waited.offset).data.endswith(question)
+            process.write(b"x\n")
+
+
+@pytest.mark.parametrize("until", ["abc", None, Exit, Text(cast("str", b"abc")), Text("(")], ids=repr)
+@pytest.mark.requirement("design:wait:until")
+async def test_what_is_no_condition_is_refused(until: object) -> None:
+    async with open_process(Command(argv=("cat",))) as process:
+        with pytest.raises(InvalidCommandError, match=r"cannot (wait|look) for"):
+            await wait_for(process, cast("Until", until), timeout=5)
+
+
+@pytest.mark.requirement("design:wait:text")
+async def test_a_pattern_may_be_plain_text() -> None:
+    async with open_process(Command(argv=("echo", "abc"))) as process:
+        assert (await wait_for(process, Text("b."), timeout=10)).match == "bc"

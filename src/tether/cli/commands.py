@@ -22,7 +22,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name."""
         if cmd_name not in _COMMANDS:
-            return super().get_command(ctx, cmd_name)
+            raise click.UsageError(f"No such command {cmd_name!r}; there is {', '.join(_COMMANDS)}.", ctx)
         command = importlib.import_module(_COMMANDS[cmd_name]).command
         assert isinstance(command, click.Command)
         return command
@@ -43,7 +43,7 @@ def tether(context: click.Context) -> None:
     \b
     Examples:
       tether exec -- git status --short      run once, pass everything through
-      tether exec --timeout 60 -- make test  stop the whole tree after a minute
+      tether exec --timeout 600 -- make test stop the whole tree after ten minutes
       tether exec --json -- npm test         the result as one JSON object
     """
     if context.invoked_subcommand is None:

@@ -210,6 +210,8 @@ def _remarks(process: Process, status: ExitStatus, words: tuple[str, ...], optio
     remarks: list[str] = []
     if status.cause is Cause.TIMED_OUT:
         remarks.append(f"stopped after {options.timeout:g} s: {_recognisable(words)}")
+    if status.code == 127 and len(words) == 1 and not options.direct and words[0].split() != [words[0]]:
+        remarks.append("one word with spaces is no command: leave the quotes away, or run it with `sh -c`")
     if status.core_file is not None:
         remarks.append(f"core dumped to {status.core_file}")
     for left in process.survivors:

@@ -312,7 +312,7 @@ def start_child(command: Command, env: Mapping[str, str], containment: Containme
     warnings: list[str] = []
     if containment.adopt_orphans:
         become_reaper()
-    path = os.path.join(command.root, command.cwd)
+    path = command.root if command.cwd == "." else os.path.join(command.root, command.cwd)
     directory = open_directory(command.root, command.cwd)
     try:
         program = find_program(command.argv[0], env=env, cwd=path)

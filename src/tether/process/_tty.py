@@ -2,6 +2,7 @@
 
 import os
 import platform
+import select
 import sys
 import termios
 
@@ -30,7 +31,7 @@ def probe_terminal(terminal: int, name: str, leader: int) -> Probe:
         echo=bool(local & termios.ECHO),
         signals=bool(local & termios.ISIG),
         foreground=foreground,
-        reading=_reading(foreground, (name, "/dev/tty")),
+        reading=Certainty.NO if _has_unread_input(name) else _reading(foreground, (name, "/dev/tty")),
     )
 
 
@@ -41,6 +42,20 @@ def probe_pipe(input_end: int, leader: int) -> Probe:
     if input_end >= 0:
         reading = _reading(pids, (f"pipe:[{os.fstat(input_end).st_ino}]",))
     return Probe(line_mode=True, echo=True, signals=False, foreground=pids, reading=reading)
+
+
+def _has_unread_input(name: str) -> bool:
+    """Whether something typed still waits in the terminal: then nobody is waiting for more yet."""
+    try:
+        terminal = os.open(name, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        watch = select.poll()
+        watch.register(terminal, select.POLLIN)
+        return any(event & select.POLLIN for _, event in watch.poll(0))
+    finally:
+        os.close(terminal)
 
 
 def _reading(pids: tuple[int, ...], inputs: tuple[str, ...]) -> Certainty:

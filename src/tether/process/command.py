@@ -115,6 +115,8 @@ class Command:
         _check_cwd(self.cwd)
         if self.env is not None:
             object.__setattr__(self, "env", _checked_env(self.env))
+        _check_kind("stdio", self.stdio, (Pipes, Pty), "Pipes() or Pty(cols, rows)")
+        _check_kind("output", self.output, (OutputPolicy,), "OutputPolicy(capacity, overflow)")
         _check_stdin(self.stdin, self.stdio)
         _check_timeout(self.timeout)
 
@@ -156,6 +158,11 @@ def _checked_argv(argv: object) -> tuple[str, ...]:
     if not words or words[0] == "":
         raise InvalidCommandError(f"no program in {words!r:.200}; the first word of argv names the program to run")
     return tuple([_checked_text("argument", word) for word in words])
+
+
+def _check_kind(what: str, value: object, kinds: tuple[type, ...], wanted: str) -> None:
+    if not isinstance(value, kinds):
+        raise InvalidCommandError(f"{what} is {value!r:.200}; use {wanted}")
 
 
 def _check_root(root: object) -> None:
@@ -205,8 +212,8 @@ def _check_timeout(timeout: object) -> None:
         return
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
         raise InvalidCommandError(f"timeout {timeout!r:.200} is not a number of seconds")
-    if not math.isfinite(timeout) or timeout < 0:
-        raise InvalidCommandError(f"impossible timeout {timeout!r}; give seconds from 0 up, or None for no limit")
+    if not math.isfinite(timeout) or timeout <= 0:
+        raise InvalidCommandError(f"impossible timeout {timeout!r}; give seconds above 0, or None for no limit")
 
 
 def _checked_text(what: str, text: object) -> str:

@@ -74,6 +74,10 @@ _KNOWN_NAMES: Final = (
     "KP0-KP9 KP/ KP* KP- KP+ KP. KP= KPEnter"
 )
 
+# What people write instead of C- M- S-: `Ctrl+C`, `Alt-x`, `Control-Shift-Up`.
+_LONG_MODIFIER = re.compile(r"(?i)(?:^|(?<=[-+]))(ctrl|control|shift|alt|meta)[-+](?=.)")
+_SHORT_MODIFIER = {"ctrl": "C-", "control": "C-", "shift": "S-", "alt": "M-", "meta": "M-"}
+_NO_FUNCTION_KEY = re.compile(r"(?i)f[0-9]+")
 _CARET: Final = re.compile(r"\^[@-_a-z?]")
 # A caret names the control character itself, so these four stay the keys that send it even where
 # the kitty protocol tells Control+I from Tab.
@@ -199,7 +203,7 @@ def _encode_token(token: str, modes: KeyModes) -> bytes:
 
 def _parse(token: str) -> _Press | None:
     """Read a token as a key, or return None for text that is to be typed as it stands."""
-    modifiers, name = 0, token
+    modifiers, name = 0, _LONG_MODIFIER.sub(lambda found: _SHORT_MODIFIER[found[1].lower()], token)
     while len(name) > 2 and name[1] == "-" and name[0].lower() in _MODIFIERS:
         modifiers |= _MODIFIERS[name[0].lower()]
         name = name[2:]
@@ -215,7 +219,7 @@ def _parse(token: str) -> _Press | None:
         return _Press(token, letter, modifiers | _CONTROL)
     if len(name) == 1 and unicodedata.category(name) not in ("Cc", "Cs"):
         return _Press(token, name, modifiers)
-    if modifiers:
+    if modifiers or _NO_FUNCTION_KEY.fullmatch(name):
         raise _unknown(token, token[: len(token) - len(name)], name)
     return None
 

@@ -13,7 +13,6 @@ from tether.process._log_format import Kind, Record
 STDOUT = int(Kind.STDOUT)
 STDERR = int(Kind.STDERR)
 _STREAMS = (Kind.STDOUT, Kind.STDERR)
-_TRIES = 100
 _PAGE_BYTES = 64 * 1024
 
 T = TypeVar("T")
@@ -97,11 +96,14 @@ class Layout(NamedTuple):
 class LogReader:
     """Reads a log directory by offset, from any process, while it is being written."""
 
-    __slots__ = ("directory",)
+    __slots__ = ("_given_up", "directory")
 
     def __init__(self, directory: str) -> None:
+        if not os.path.isdir(os.path.dirname(os.path.abspath(directory))):
+            raise OutputLogError(f"no log {directory!r}: there is no such place; look at `process.output.directory`")
         fmt.check_format(directory)
         self.directory = directory
+        self._given_up = 0
 
     @property
     def end(self) -> int:
@@ -125,28 +127,19 @@ class LogReader:
 
     def read(self, start: int, limit: int | None = None) -> OutputSlice:
         """What is there from `start` on, at most `limit` bytes; never waits, never spans a hole."""
-        return self._steady(lambda: self._read(max(start, 0), limit))
+        return self._steady(lambda: self._read(self._layout(), max(start, 0), limit))
 
     def chunks(self, start: int = 0, end: int | None = None) -> Iterator[Chunk]:
         """The stretches of [start, end) by stream and time, as they were read from the child."""
         layout = self._steady(self._layout)
-        stop = layout.end if end is None else min(end, layout.end)
-        first = max(bisect.bisect_right(layout.starts, start) - 1, 0)
-        spans = [(at, layout.segment_end(first + n)) for n, at in enumerate(layout.starts[first:]) if at < stop]
-        for segment, segment_end in spans:
-            records = [record for record in self._marks(segment) if record.kind in _STREAMS]
-            ends = [*(record.offset for record in records[1:]), segment_end]
-            for record, upto in zip(records, ends, strict=False):
-                begin, finish = max(record.offset, start), min(upto, stop)
-                if begin < finish:
-                    yield Chunk(begin, finish, int(record.kind), record.time_us)
+        yield from self._chunks(layout, start, layout.end if end is None else min(end, layout.end))
 
     def read_stream(self, stream: int, start: int = 0, limit: int | None = None) -> OutputSlice:
         """One stream's bytes among the next `limit` of the axis; offsets stay those of the axis."""
         return self._steady(lambda: self._read_stream(stream, max(start, 0), limit))
 
     def gaps(self) -> list[Gap]:
-        """Where bytes could not be kept, how many and why."""
+        """Where a failing disk did not take bytes, how many and why; what a full log dropped is `dropped`."""
         return [
             Gap(record.offset, record.amount, os.strerror(record.reason))
             for segment in self.starts()
@@ -166,7 +159,7 @@ class LogReader:
     @property
     def total_lines(self) -> int:
         """How many lines there were, an unfinished last one included."""
-        return self._steady(lambda: self._count_lines(self._layout())[1])
+        return self._steady(lambda: self._total_lines(self._layout()))
 
     def read_lines(self, first: int, limit: int) -> Lines:
         """Up to `limit` raw lines from number `first` (0-based), never across the hole.
@@ -180,25 +173,32 @@ class LogReader:
         starts = fmt.segment_starts(self.directory)
         if not starts:
             return Layout.of(starts, 0, 0)
+        behind_hole = 0 if starts[0] else 1
+        del starts[behind_hole : min(behind_hole + self._given_up, len(starts) - 2)]
         return Layout.of(starts, self._size(starts[0]), starts[-1] + self._size(starts[-1]))
 
     def _size(self, segment: int) -> int:
         return os.stat(os.path.join(self.directory, fmt.data_name(segment))).st_size
 
     def _steady(self, look: Callable[[], T]) -> T:
-        """What `look` finds, once more where a segment was dropped between listing and opening."""
-        for _ in range(_TRIES):
-            try:
-                return look()
-            except FileNotFoundError:
-                continue
+        """What `look` finds, once more where a segment was dropped between listing and opening.
+
+        Each time the oldest segments behind the hole are given up as well, so that no writer is too fast.
+        """
+        try:
+            for self._given_up in (0, 0, 1, 2, 4, 8, 16, 32, 64, 128, 256):
+                try:
+                    return look()
+                except FileNotFoundError:
+                    continue
+        finally:
+            self._given_up = 0
         raise OutputLogError(
             f"log {self.directory!r} cannot be read: its files vanish before they can be opened; "
             "if its directory was deleted, its output is gone, else read it again"
         )
 
-    def _read(self, start: int, limit: int | None) -> OutputSlice:
-        layout = self._layout()
+    def _read(self, layout: Layout, start: int, limit: int | None) -> OutputSlice:
         starts, hole_start, hole_end, end = layout
         if start >= end:
             return OutputSlice(end, b"", end)
@@ -229,16 +229,28 @@ class LogReader:
             os.close(descriptor)
 
     def _read_stream(self, stream: int, start: int, limit: int | None) -> OutputSlice:
-        part = self._read(start, limit)
-        chunks = list(self.chunks(part.start, part.end))
+        layout = self._layout()
+        part = self._read(layout, start, limit)
+        chunks = list(self._chunks(layout, part.start, part.end))
         if sum(chunk.end - chunk.start for chunk in chunks) < part.end - part.start:
             raise FileNotFoundError(f"index of bytes {part.start} to {part.end} in {self.directory!r}")
         wanted = [part.data[c.start - part.start : c.end - part.start] for c in chunks if c.stream == stream]
         return OutputSlice(part.start, b"".join(wanted), part.end, part.dropped)
 
-    def _records(self, segment: int) -> list[Record]:
+    def _chunks(self, layout: Layout, start: int, stop: int) -> Iterator[Chunk]:
+        first = max(bisect.bisect_right(layout.starts, start) - 1, 0)
+        spans = [(at, layout.segment_end(first + n)) for n, at in enumerate(layout.starts[first:]) if at < stop]
+        for segment, segment_end in spans:
+            records = [record for record in self._marks(segment) if record.kind in _STREAMS]
+            ends = [*(record.offset for record in records[1:]), segment_end]
+            for record, upto in zip(records, ends, strict=False):
+                begin, finish = max(record.offset, start), min(upto, stop)
+                if begin < finish:
+                    yield Chunk(begin, finish, int(record.kind), record.time_us)
+
+    def _records(self, segment: int, size: int = -1) -> list[Record]:
         with open(os.path.join(self.directory, fmt.index_name(segment)), "rb") as file:
-            return Record.unpack_all(file.read())
+            return Record.unpack_all(file.read(size))
 
     def _marks(self, segment: int) -> list[Record]:
         """The records of a segment; none when it was dropped meanwhile."""
@@ -249,46 +261,49 @@ class LogReader:
 
     def _read_lines(self, first: int, limit: int) -> Lines:
         layout = self._layout()
-        before, total = self._count_lines(layout)
+        total = self._total_lines(layout)
         if first >= total or limit < 1:
             return Lines(first, [], total, 0)
-        offset, number = self._find_line(layout, before, first)
-        return Lines(number, self._lines_from(offset, layout.stop(offset), limit), total, number - first)
+        offset, number = self._find_line(layout, first)
+        return Lines(number, self._lines_from(layout, offset, limit), total, number - first)
 
-    def _count_lines(self, layout: Layout) -> tuple[list[int], int]:
-        """The newlines of everything before each segment, and how many lines there are."""
-        if not layout.starts:
-            return [], 0
-        before: list[int] = []
-        known, since = 0, layout.starts[0]  # the last count the index tells, and the offset it is for
-        for segment in layout.starts:
-            records = self._records(segment)
-            if records:
-                before.append(records[0].lines)
-                known, since = records[-1].lines, records[-1].offset
-            else:  # its index is torn, or it has just begun
-                before.append(known + fmt.count_newlines(self._bytes(since, segment)))
-        unfinished = layout.end > 0 and self._bytes(layout.end - 1, layout.end) != b"\n"
-        return before, known + fmt.count_newlines(self._bytes(since, layout.end)) + unfinished
+    def _total_lines(self, layout: Layout) -> int:
+        if not layout.end or not layout.starts:
+            return 0
+        unfinished = self._bytes(layout, layout.end - 1, layout.end) != b"\n"
+        return self._newlines_before(layout, layout.end, len(layout.starts) - 1) + unfinished
 
-    def _find_line(self, layout: Layout, before: list[int], number: int) -> tuple[int, int]:
+    def _newlines_before(self, layout: Layout, offset: int, position: int) -> int:
+        """The newlines of everything before `offset`, which lies in the segment at `position` or at its end."""
+        for segment in reversed(layout.starts[: position + 1]):
+            known = [record for record in self._records(segment) if record.offset <= offset]
+            if known:
+                return known[-1].lines + fmt.count_newlines(self._bytes(layout, known[-1].offset, offset))
+        return fmt.count_newlines(self._bytes(layout, 0, offset))
+
+    def _lines_before(self, layout: Layout, position: int) -> int:
+        """The newlines of everything before a segment."""
+        records = self._records(layout.starts[position], fmt.RECORD_BYTES)
+        return records[0].lines if records else self._newlines_before(layout, layout.starts[position], position)
+
+    def _find_line(self, layout: Layout, number: int) -> tuple[int, int]:
         """Where an existing line begins, or the first one kept behind it, and that one's number."""
-        position = bisect.bisect_left(before, number) - 1
+        starts = layout.starts
+        position = bisect.bisect_left(range(len(starts)), number, key=lambda at: self._lines_before(layout, at)) - 1
         if position < 0:
-            return layout.starts[0], before[0]
-        segment = layout.starts[position]
-        data = self._bytes(segment, layout.segment_end(position))
-        found = _behind_newline(data, number - before[position])
-        if found is not None and segment + found != layout.hole_start:
-            return segment + found, number
-        tail = layout.starts.index(layout.hole_end)
-        return layout.hole_end, before[tail]
+            return starts[0], self._lines_before(layout, 0)
+        data = self._bytes(layout, starts[position], layout.segment_end(position))
+        found = _behind_newline(data, number - self._lines_before(layout, position))
+        if found is not None and starts[position] + found != layout.hole_start:
+            return starts[position] + found, number
+        return layout.hole_end, self._lines_before(layout, starts.index(layout.hole_end))
 
-    def _lines_from(self, offset: int, stop: int, limit: int) -> list[bytes]:
+    def _lines_from(self, layout: Layout, offset: int, limit: int) -> list[bytes]:
+        stop = layout.stop(offset)
         lines: list[bytes] = []
         parts: list[bytes] = []
         while offset < stop and len(lines) < limit:
-            page = self._bytes(offset, min(stop, offset + _PAGE_BYTES))
+            page = self._bytes(layout, offset, min(stop, offset + _PAGE_BYTES))
             *whole, rest = page.split(b"\n")
             for piece in whole:
                 lines.append(b"".join([*parts, piece]) if parts else piece)
@@ -300,9 +315,9 @@ class LogReader:
             lines.append(b"".join(parts))
         return lines[:limit]
 
-    def _bytes(self, start: int, end: int) -> bytes:
+    def _bytes(self, layout: Layout, start: int, end: int) -> bytes:
         """Exactly these bytes; FileNotFoundError when they were dropped meanwhile."""
-        part = self._read(start, end - start)
+        part = self._read(layout, start, end - start)
         if part.start != start or part.end != end:
             raise FileNotFoundError(f"bytes {start} to {end} of {self.directory!r}")
         return part.data

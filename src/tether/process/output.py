@@ -77,6 +77,7 @@ class OutputLog(LogReader):
         if os.path.exists(os.path.join(directory, "format")):
             raise OutputLogError(f"{directory!r} holds a log already; give each process a directory of its own")
         self.directory = directory
+        self._given_up = 0
         self.policy = policy
         self.closed = False
         self._keeps_all = policy.overflow is not Overflow.DROP

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from tether.errors import ProcessEndedError
+from tether.errors import InputRefusedError, ProcessEndedError, UnknownKeyError
 from tether.process._child import Child
 from tether.process._input import Input
 from tether.process._stopping import Stopped, Survivor, end_trees
@@ -21,7 +21,7 @@ from tether.process.screen import Screen, StyledRun, VtSnapshot
 
 logger = logging.getLogger(__name__)
 
-QUIET_SECONDS = 0.5
+QUIET_SECONDS = 0.3
 _DRAIN_QUIET = 0.05
 _DRAIN_MOST = 2.0
 _RETRY_SECONDS = 0.2
@@ -88,6 +88,7 @@ class Process:
         self._waiters: list[asyncio.Future[ExitStatus]] = []
         self._waiting_for_output: list[asyncio.Future[int]] = []
         self._input = Input(child, on_terminal=child.pty)
+        self._typed_at = 0.0
         self._retrying = self._held_back = self._stopping = False
 
     def begin(self) -> None:
@@ -109,6 +110,19 @@ class Process:
     def idle_seconds(self) -> float:
         """How long it has been silent."""
         return time.monotonic() - self.output.last_growth
+
+    @property
+    def quiet(self) -> bool:
+        """Whether for a while neither it has written nor anybody has typed."""
+        return self.idle_seconds >= QUIET_SECONDS and time.monotonic() - self._typed_at >= QUIET_SECONDS
+
+    @property
+    def output_is_held(self) -> bool:
+        """Whether it has ended, but somebody it started still holds its output open."""
+        return self._raw_end is not None and self._open_streams > 0
+
+    def __repr__(self) -> str:
+        return f"<Process {self.id} pid={self.pid} {self.status} {self.command.argv[0]!r}>"
 
     async def wait(self) -> ExitStatus:
         """Wait for its end; its own output is in the log by then, whoever else still holds its pipes."""
@@ -148,6 +162,7 @@ class Process:
             InputRefusedError: it has closed its input, or too much waits already.
         """
         self._require_running()
+        self._typed_at = time.monotonic()
         return self._input.write(data)
 
     def end_input(self) -> None:
@@ -156,8 +171,14 @@ class Process:
         self._input.end()
 
     async def send_keys(self, keys: Sequence[str]) -> None:
-        """Press keys by name, encoded as the program on the terminal wants them."""
+        """Press keys by name, encoded as the program on the terminal wants them.
+
+        Raises:
+            UnknownKeyError: a key nobody knows.
+        """
         self._require_running()
+        if isinstance(keys, str):
+            raise UnknownKeyError(f"keys come as a list: [{keys!r}], not {keys!r}")
         modes = await self._owner.key_modes(self)
         for stroke, following in zip(keys, [*keys[1:], None], strict=True):
             encoded = encode_keys([stroke], modes)
@@ -189,18 +210,28 @@ class Process:
         self.write(b"\r")
 
     def resize(self, cols: int, rows: int) -> None:
-        """Give its terminal another size."""
+        """Give its terminal another size.
+
+        Raises:
+            InputRefusedError: it has no terminal.
+            InvalidCommandError: no terminal can have that size.
+        """
         self._require_running()
-        if isinstance(self.stdio, Pty):
-            self.stdio = replace(self.stdio, cols=cols, rows=rows)
-            self._child.resize(cols, rows)
-            self.output.resized(cols, rows)
-            self._owner.grew(self, b"")
+        if not isinstance(self.stdio, Pty):
+            raise InputRefusedError(f"process {self.id} runs on pipes and has no size; start it with a Pty")
+        self.stdio = replace(self.stdio, cols=cols, rows=rows)
+        self._child.resize(cols, rows)
+        self.output.resized(cols, rows)
+        self._owner.grew(self, b"")
 
     def interrupt(self) -> None:
         """What Ctrl+C does."""
         self._require_running()
         self._child.interrupt()
+
+    def read_now(self) -> None:
+        """Take into the log what it has written up to this moment."""
+        self._child.drain()
 
     def probe(self) -> Probe:
         """One look at what it is doing with its input."""
@@ -212,7 +243,7 @@ class Process:
         """Whether it waits for somebody to type; `yes` only when that is certain."""
         if self._raw_end is not None:
             return WaitingForInput.NO
-        return self._child.probe().waiting(quiet=self.idle_seconds >= QUIET_SECONDS)
+        return self._child.probe().waiting(quiet=self.quiet)
 
     async def screen(self) -> Screen:
         """What a person would see on its terminal now.

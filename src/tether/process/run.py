@@ -13,7 +13,7 @@ from tether.process.process import Process
 from tether.process.table import ProcessTable
 from tether.process.text import decode
 
-WHOLE = OutputPolicy(1024 * 1024 * 1024, Overflow.STOP)
+WHOLE = OutputPolicy(256 * 1024 * 1024, Overflow.STOP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Result:
 
 
 async def execute(command: Command) -> Result:
-    """Run a command to its end; its input is empty unless given, its output is whole up to 1 GB or its own policy.
+    """Run a command to its end; its input is empty unless given, its output is whole up to 256 MB or its own policy.
 
     Raises:
         StartError: it could not be started.

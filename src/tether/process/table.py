@@ -161,6 +161,8 @@ class ProcessTable:
         """Release everything a process still has; a running one is ended first."""
         if process.exit_status is None:
             await process.stop(grace=0)
+        elif process.output_is_held:
+            await process.stop(grace=_GRACE_SECONDS)
         self._drop(process)
 
     def _drop(self, process: Process) -> None:
@@ -209,7 +211,8 @@ class ProcessTable:
         task.add_done_callback(self._working.discard)
 
     async def _close(self) -> None:
-        running = [process for process in self if process.exit_status is None]
+        # Whoever still holds an ended command's output would be cut off with it: it belongs to the command.
+        running = [process for process in self if process.exit_status is None or process.output_is_held]
         for process in running:
             process.mark_cause(Cause.STOPPED)
         left = await end_trees([process.tree for process in running], grace=_GRACE_SECONDS) if running else []

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from tether.errors import InvalidCommandError
 from tether.process.probe import Certainty, WaitingForInput
-from tether.process.process import QUIET_SECONDS, Process
+from tether.process.process import Process
 from tether.process.text import TextView
 
 _WINDOW = 65536
 _FIRST_LOOK = 0.01
-_LONGEST_PAUSE = 0.25
+_LONGEST_PAUSE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,25 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Until its text from byte `since` on matches `pattern`."""
+    """Until its text from byte `since` on matches `pattern`, a regular expression."""
 
-    pattern: re.Pattern[str]
+    pattern: re.Pattern[str] | str
     since: int = 0
+
+    def compiled(self) -> re.Pattern[str]:
+        """The pattern, ready to search.
+
+        Raises:
+            InvalidCommandError: it is no regular expression over text.
+        """
+        try:
+            pattern = re.compile(self.pattern)
+            pattern.search("")
+        except (re.error, TypeError) as error:
+            raise InvalidCommandError(
+                f"cannot look for {self.pattern!r}: {error}; give a regular expression over text"
+            ) from error
+        return pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +120,9 @@ async def wait_for(process: Process, until: Until, *, timeout: float | None = No
                     return await _idle(process, seconds)
                 case Prompt():
                     return await _prompt(process)
+                case _:
+                    known = "Exit(), Output(beyond), Text(pattern), Idle(seconds) or Prompt()"
+                    raise InvalidCommandError(f"cannot wait for {until!r}; use {known}")
     except TimeoutError:
         return Waited(met=False, offset=process.output.end)
 
@@ -116,13 +134,14 @@ async def _output_or_end(process: Process, beyond: int) -> int:
 
 
 async def _text(process: Process, until: Text) -> Waited:
+    pattern = until.compiled()
     view, offset, window = TextView(), until.since, ""
     while True:
         part = process.output.read(offset, _WINDOW)
         if part.data:
             window = (window + view.feed(part.data))[-_WINDOW:]
             offset = part.end
-            found = until.pattern.search(window + view.pending)
+            found = pattern.search(window + view.pending)
             if found is not None:
                 return Waited(met=True, offset=offset, match=found[0])
         elif process.exit_status is not None:
@@ -147,9 +166,10 @@ async def _prompt(process: Process) -> Waited:
     pause = _FIRST_LOOK
     while process.exit_status is None and process.probing:
         look = process.probe()
-        waiting = look.waiting(quiet=process.idle_seconds >= QUIET_SECONDS)
+        waiting = look.waiting(quiet=process.quiet)
         certain = look.reading is Certainty.YES
         if certain or (waiting is WaitingForInput.LIKELY and (not look.line_mode or _line_open(process))):
+            process.read_now()  # what it said before it began to wait belongs to the prompt
             return Waited(met=True, offset=process.output.end)
         await asyncio.sleep(pause)
         pause = min(pause * 1.5, _LONGEST_PAUSE)
