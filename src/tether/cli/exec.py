@@ -32,6 +32,7 @@ from tether.process.table import ProcessTable
 _BUFFER = OutputPolicy(16 * 1024 * 1024, Overflow.WAIT)
 _DEFAULT_CHARS = 200_000
 _LONGEST_SHOWN = 200
+_LAST_WORDS_SECONDS = 7.0
 _INTERRUPTED = 128 + signal.SIGINT
 _NOBODY_READS = 128 + 13  # SIGPIPE, which Windows does not have
 
@@ -144,6 +145,9 @@ async def _exec(words: tuple[str, ...], options: _Options) -> int:
         async with ProcessTable(contain=False, adopt_orphans=True) as table:
             process = await table.start(to_run)
             signals.hand_to(process)
+            if options.timeout is not None:
+                loop = asyncio.get_running_loop()
+                loop.call_later(options.timeout + _LAST_WORDS_SECONDS, _let_go_after_timeout, process, streams)
             collected = Collected(options.max_output_chars) if options.as_json else None
 
             async def take(stream: int, data: bytes) -> None:
@@ -166,6 +170,12 @@ async def _exec(words: tuple[str, ...], options: _Options) -> int:
             for message in _remarks(process, status, words, options):
                 await streams.write(STDERR, _line(message))
     return code if streams.failure is None else _unwritable(streams.failure)
+
+
+def _let_go_after_timeout(process: Process, streams: OwnStreams) -> None:
+    """Whoever does not read our output cannot keep a command alive whose time was up."""
+    if process.exit_status is not None and process.exit_status.cause is Cause.TIMED_OUT:
+        streams.let_go()
 
 
 def _absolute(cwd: str) -> str:
@@ -214,6 +224,7 @@ def _remarks(process: Process, status: ExitStatus, words: tuple[str, ...], optio
         remarks.append("one word with spaces is no command: leave the quotes away, or run it with `sh -c`")
     if status.core_file is not None:
         remarks.append(f"core dumped to {status.core_file}")
+    remarks += process.warnings
     for left in process.survivors:
         doubt = "could not be ended" if left.certain else "still runs and may belong to it"
         remarks.append(f"{doubt}: pid {left.pid} ({left.command})")

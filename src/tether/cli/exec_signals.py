@@ -10,7 +10,19 @@ from typing import Self
 
 from tether.process.process import Process
 
-_NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGBREAK")
+_NAMES = [
+    "SIGINT",
+    "SIGTERM",
+    "SIGHUP",
+    "SIGQUIT",
+    "SIGBREAK",
+    "SIGUSR1",
+    "SIGUSR2",
+    "SIGALRM",
+    "SIGVTALRM",
+    "SIGPROF",
+    "SIGXCPU",
+]
 _INTERRUPT_SECONDS = 2.0
 _LAST_WORDS_SECONDS = 5.0
 

@@ -9,6 +9,9 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # Until a command says otherwise Ctrl+C ends us at once, without a word about where we were.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if hasattr(signal, "SIGCHLD"):
+        # Whoever started us may ignore it; then the system would throw away the exit codes of our children.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _open_standard_streams()
     # Most of the time until a command starts is spent in here.
     from tether.cli.commands import run

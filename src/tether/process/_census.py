@@ -1,5 +1,6 @@
 """One look at every process of the system, from which any number of trees can be picked."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from tether.process._child import Member
 from tether.process.command import COOKIE
 
+_READ_BYTES = 1 << 16
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -118,14 +120,20 @@ def _contents(path: str, most: int) -> bytes:
     """What a file of the kernel says now; empty when it is gone or closed to us."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise  # not to be able to look is not to see that nobody is there
         return b""
+    pieces: list[bytes] = []
     try:
-        return os.read(descriptor, most)
+        while most > 0 and (piece := os.read(descriptor, min(most, _READ_BYTES))):
+            pieces.append(piece)
+            most -= len(piece)
     except OSError:
         return b""
     finally:
         os.close(descriptor)
+    return b"".join(pieces)
 
 
 def _processes_by_ps() -> dict[int, Entry]:

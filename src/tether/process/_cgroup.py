@@ -8,6 +8,7 @@ import re
 logger = logging.getLogger(__name__)
 
 _PREFIX = "tether-"
+_STALE_AT_ONCE = 4
 
 
 class Cgroup:
@@ -24,6 +25,7 @@ class Cgroup:
         parent = _parent()
         if parent is None:
             return None
+        _remove_stale()
         group = cls(os.path.join(parent, _PREFIX + name))
         try:
             os.mkdir(group._path)
@@ -61,8 +63,11 @@ class Cgroup:
         """Forget the group; one that still has members stays until they end."""
         try:
             os.rmdir(self._path)
+        except FileNotFoundError:
+            return
         except OSError as error:
-            logger.debug("control group %s stays: %s", self._path, error)
+            logger.debug("control group %s stays for now: %s", self._path, error)
+            _stale.append(self)
 
     def _put(self, name: str, value: str) -> None:
         descriptor = os.open(os.path.join(self._path, name), os.O_WRONLY | os.O_CLOEXEC)
@@ -70,6 +75,16 @@ class Cgroup:
             os.write(descriptor, value.encode())
         finally:
             os.close(descriptor)
+
+
+# Groups whose last members had not ended when they were to be removed.
+_stale: list[Cgroup] = []
+
+
+def _remove_stale() -> None:
+    """Try a few of them again, so that a long-lived host does not collect them."""
+    for group in [_stale.pop(0) for _ in range(min(len(_stale), _STALE_AT_ONCE))]:
+        group.remove()
 
 
 @functools.cache

@@ -66,6 +66,10 @@ class Tree(Protocol):
         """The command by which a person recognises a member."""
         ...
 
+    def reap(self) -> None:
+        """Collect orphans that were handed to us and have ended."""
+        ...
+
     def close(self) -> None:
         """Release what was held to find the members."""
         ...
@@ -151,6 +155,10 @@ class Child(Protocol):
 
     def probe(self) -> Probe:
         """One look at what it is doing with its input."""
+        ...
+
+    def destroy(self) -> None:
+        """Kill the child itself and collect it, now: for a start that failed half-way."""
         ...
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ import sys
 import termios
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from tether.errors import LineTooLongError, PtyUnavailableError, TooManyOpenFilesError
 from tether.process._child import Containment, Receiver
@@ -74,7 +75,8 @@ class PosixChild:
         self._loop, self._receiver = loop, receiver
         if hasattr(os, "pidfd_open"):
             self._watch = self._open_watch()
-            loop.add_reader(self._watch, self._reap)
+            if self._watch >= 0:
+                loop.add_reader(self._watch, self._reap)
         else:
             threading.Thread(target=self._wait_in_thread, name=f"wait-{self.pid}", daemon=True).start()
         self._read_on()
@@ -151,6 +153,12 @@ class PosixChild:
             return probe_terminal(self._input, self.terminal_name, self.pid)
         return probe_pipe(-1 if self.pty else self._input, self.pid)
 
+    def destroy(self) -> None:
+        """Kill the child itself and collect it, now: for a start that failed half-way."""
+        self.tree.kill_at_once()
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
     def close(self) -> None:
         """Release every descriptor; may be called again."""
         if self._retry is not None:
@@ -164,11 +172,12 @@ class PosixChild:
     def _open_watch(self) -> int:
         try:
             return os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            # This process ignores SIGCHLD, so the system has collected the child already.
+            logger.warning("pid=%s ended unseen: SIGCHLD is ignored here, so its exit code is lost", self.pid)
+            self._loop.call_soon(partial(self._receiver.exited, None, None, core_dumped=False))
+            return -1
         except OSError as error:
-            self.tree.kill_at_once()
-            os.waitpid(self.pid, 0)
-            self.close()
-            self.tree.close()
             raise start_error(error.errno or errno.EMFILE, f"pid {self.pid}") from error
 
     def _read_on(self) -> None:

@@ -132,6 +132,10 @@ class WindowsChild:
         """Windows tells nobody what another process does with its input."""
         return Probe(line_mode=False, echo=True, signals=self.pty, foreground=(), reading=Certainty.UNKNOWN)
 
+    def destroy(self) -> None:
+        """Kill the child itself and collect it, now: for a start that failed half-way."""
+        self.tree.kill_at_once()
+
     def close(self) -> None:
         """End what is left of the tree and release everything; may be called again."""
         if self._closed:

@@ -30,13 +30,23 @@ def open_directory(root: str, relative: str) -> int:
     except OSError as error:
         raise _explain(error, root) from error
     if relative in ("", "."):
-        return descriptor
+        return _enterable(descriptor, root)
+    path = os.path.join(root, relative)
     try:
-        return _open_beneath(descriptor, relative)
+        found = _open_beneath(descriptor, relative)
     except OSError as error:
-        raise _explain(error, os.path.join(root, relative)) from error
+        raise _explain(error, path) from error
     finally:
         os.close(descriptor)
+    return _enterable(found, path)
+
+
+def _enterable(descriptor: int, path: str) -> int:
+    """The same descriptor, unless we may not enter the directory: opening does not tell."""
+    if os.access(".", os.X_OK, dir_fd=descriptor, effective_ids=os.access in os.supports_effective_ids):
+        return descriptor
+    os.close(descriptor)
+    raise _explain(OSError(errno.EACCES, os.strerror(errno.EACCES)), path)
 
 
 def _open_beneath(root: int, relative: str) -> int:

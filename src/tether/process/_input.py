@@ -9,6 +9,8 @@ from tether.process._child import Child
 logger = logging.getLogger(__name__)
 
 BACKLOG_BYTES = 16 * 1024 * 1024
+_ANSWER_BYTES = 64 * 1024
+_PIECE_BYTES = 256  # what a piece in the queue costs besides its own bytes
 
 
 class Input:
@@ -28,6 +30,10 @@ class Input:
         """How many bytes wait to be taken."""
         return self._bytes
 
+    @property
+    def _cost(self) -> int:
+        return self._bytes + _PIECE_BYTES * len(self._queue) if self._queue else 0
+
     def write(self, data: bytes) -> bool:
         """Send what somebody typed; True when all of it was taken at once.
 
@@ -39,9 +45,10 @@ class Input:
             raise ProcessEndedError("its input was ended; start another process to send more")
         if self._refused:
             raise InputRefusedError("it has closed its input and reads no more")
-        if self._bytes + len(data) > BACKLOG_BYTES:
+        if data and self._cost + len(data) > BACKLOG_BYTES:
             raise InputBacklogError(
-                f"it does not read: {self._bytes} bytes wait already (limit {BACKLOG_BYTES}); "
+                f"it does not read: {self._bytes} bytes in {len(self._queue or ())} pieces wait already "
+                f"(limit {BACKLOG_BYTES}, {_PIECE_BYTES} of it for each piece); "
                 "wait until it reads, or stop it"
             )
         if self._on_terminal:
@@ -55,14 +62,21 @@ class Input:
             self._count_line(data)
         self.send(memoryview(data))
 
+    def answer(self, data: bytes) -> None:
+        """Send a terminal's own answer; who does not read its answers gets no more of them."""
+        if self._cost < _ANSWER_BYTES:
+            self.send(memoryview(data))
+
     def send(self, data: memoryview) -> None:
-        """Send bytes without looking at them, such as a terminal's own answers."""
+        """Send bytes without looking at them."""
         if not self._queue:
             data = data[self._take(data) :]
             if not data:
                 return
             if self._queue is None:
                 self._queue = deque()
+        elif not data:
+            return
         self._queue.append(data)
         self._bytes += len(data)
         self._child.on_writable(self._feed)

@@ -268,6 +268,9 @@ class Job:
         _kernel32().CloseHandle(process)
         return path.value if found else ""
 
+    def reap(self) -> None:
+        """Nothing to do: Windows hands orphans to nobody."""
+
     def close(self) -> None:
         """End what is left of the tree and let go; idempotent."""
         if self._handle is not None:

@@ -7,6 +7,8 @@ import sys
 import tempfile
 import time
 
+from tether.errors import OutputLogError
+
 if sys.platform != "win32":
     import fcntl
 
@@ -21,9 +23,13 @@ class Scratch:
     """One directory, held by a lock as long as its owner lives."""
 
     def __init__(self) -> None:
-        _sweep(tempfile.gettempdir())
-        self.path = tempfile.mkdtemp(prefix=_PREFIX)
-        self._lock = os.open(os.path.join(self.path, _OWNER), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            _sweep(tempfile.gettempdir())
+            self.path = tempfile.mkdtemp(prefix=_PREFIX)
+            self._lock = os.open(os.path.join(self.path, _OWNER), os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            place = f"{error.strerror or error} ({error.filename})"
+            raise OutputLogError(f"no place for output: {place}; set TMPDIR to one we may write to") from error
         _take(self._lock)
 
     def remove(self) -> None:

@@ -1,6 +1,7 @@
 """Ending whole trees of processes: politely, then by force, then saying who is left."""
 
 import asyncio
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ if sys.platform == "win32":
     from tether.process._job_windows import Census
 else:
     from tether.process._census import Census
+
+logger = logging.getLogger(__name__)
 
 _FORCE_SECONDS = 2.0
 _FIRST_LOOK = 0.002
@@ -45,6 +48,17 @@ class Left:
 
 async def end_trees(trees: Sequence[Tree], *, grace: float) -> list[Left]:
     """End every member of every tree; returns who of each is still there."""
+    try:
+        return await _end_trees(trees, grace)
+    except OSError as error:
+        # Not a descriptor is left to look around with: end whom we know for certain.
+        logger.warning("cannot look for the members of %d trees: %s; killing their leaders", len(trees), error)
+        for tree in trees:
+            tree.kill_at_once()
+        return [Left([], []) for _ in trees]
+
+
+async def _end_trees(trees: Sequence[Tree], grace: float) -> list[Left]:
     loop = asyncio.get_running_loop()
     members = [tree.nearest() for tree in trees]
     if grace > 0:
@@ -60,6 +74,10 @@ async def end_trees(trees: Sequence[Tree], *, grace: float) -> list[Left]:
         _each(trees, members, lambda tree, group: tree.kill(group))
         await _until_gone(trees, members, _LONGEST_PAUSE)
         left = _look_around(trees)
+        if not any(one.members for one in left):
+            # Who forks as fast as we look may have slipped through between two lines of the table.
+            await asyncio.sleep(_FIRST_LOOK)
+            left = _look_around(trees)
     return left
 
 

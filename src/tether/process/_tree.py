@@ -97,12 +97,18 @@ class PosixTree:
         """The command by which a person recognises a member."""
         return command_line(member.pid)
 
-    def close(self) -> None:
-        """Release the control group and collect adopted orphans that have ended."""
-        if self._adopts:
+    def reap(self) -> None:
+        """Collect orphans that were handed to us and have ended."""
+        if not self._adopts:
+            return
+        with contextlib.suppress(OSError):  # the next time will do
             for pid in children_of(os.getpid()):
                 if pid != self._pid and (one := entry(pid)) is not None and not one.alive:
                     os.waitpid(pid, os.WNOHANG)
+
+    def close(self) -> None:
+        """Release the control group and collect adopted orphans that have ended."""
+        self.reap()
         if self._cgroup is not None:
             self._cgroup.remove()
             self._cgroup = None
@@ -135,8 +141,10 @@ def send(members: Sequence[Member], number: int) -> None:
     for member in members:
         try:
             handle = os.pidfd_open(member.pid) if hasattr(os, "pidfd_open") else -1
-        except OSError:
+        except ProcessLookupError:
             continue
+        except OSError:
+            handle = -1  # no descriptor is left; the number was right a moment ago
         try:
             if handle < 0:
                 os.kill(member.pid, number)

@@ -120,6 +120,15 @@ class OutputLog(LogReader):
         """How many bytes could never be kept, those not yet recorded included."""
         return super().missing + self._missing
 
+    @property
+    def held(self) -> int:
+        """How many bytes the system has refused so far and that wait in memory."""
+        return self._held_bytes
+
+    def clock_us(self) -> int:
+        """Now, by the clock that dates the log's records: wall time when it was made, then steady."""
+        return (time.monotonic_ns() + self._epoch_ns) // 1000
+
     def starts(self) -> list[int]:
         """First offsets of the segments that exist."""
         return self._starts.copy()

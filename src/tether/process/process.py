@@ -25,6 +25,7 @@ QUIET_SECONDS = 0.3
 _DRAIN_QUIET = 0.05
 _DRAIN_MOST = 2.0
 _RETRY_SECONDS = 0.2
+_GIVE_UP_SECONDS = 10.0
 _SETTLE_SECONDS = 0.03
 _SETTLE_MOST = 0.3
 
@@ -88,7 +89,7 @@ class Process:
         self._waiters: list[asyncio.Future[ExitStatus]] = []
         self._waiting_for_output: list[asyncio.Future[int]] = []
         self._input = Input(child, on_terminal=child.pty)
-        self._typed_at = 0.0
+        self._typed_at = self._blocked_since = 0.0
         self._retrying = self._held_back = self._stopping = False
 
     def begin(self) -> None:
@@ -264,7 +265,6 @@ class Process:
     async def stop(self, *, grace: float = 2.0, cause: Cause = Cause.STOPPED) -> Stopped:
         """End it and everything it started: politely, after `grace` seconds by force; says who survived."""
         self.mark_cause(cause)
-        self._stopping = True
         left = (await end_trees([self.tree], grace=grace))[0]
         self.survivors = (
             *(Survivor(member.pid, self.tree.describe(member)) for member in left.members),
@@ -288,6 +288,11 @@ class Process:
         """Forget it: a running one is ended first, its log is removed."""
         await self._owner.forget(self)
 
+    def destroy(self) -> None:
+        """Undo a start that failed half-way: the child is killed and collected."""
+        self._child.destroy()
+        self.abandon()
+
     def abandon(self) -> None:
         """Close every descriptor and the log's writer; what is still running is no longer watched."""
         if self._timer is not None:
@@ -298,14 +303,15 @@ class Process:
         self.tree.close()
 
     def mark_cause(self, cause: Cause) -> None:
-        """Say why it is about to be ended, unless it already has a reason."""
+        """Say why it is about to be ended, unless it already has a reason; nobody waits for room any more."""
+        self._stopping = True
         if self._raw_end is None and self._cause is None:
             self._cause = cause
 
     def answer(self, data: bytes) -> None:
         """Type a terminal's own answer to a query of the program."""
         if self._raw_end is None:
-            self._input.send(memoryview(data))
+            self._input.answer(data)
 
     def received(self, stream: int, data: bytes) -> None:
         """The child wrote: keep it, tell the owner, and read no further than the log may take."""
@@ -340,7 +346,7 @@ class Process:
         before = self.output.end
         self._child.drain()
         quiet = self.output.end == before and self.idle_seconds >= _DRAIN_QUIET
-        waits_for_room = self._held_back and self._cause is None
+        waits_for_room = self._held_back and not self._stopping
         if waits_for_room or (not quiet and self._loop.time() < self._drain_until):
             self._loop.call_later(_DRAIN_QUIET, self._drained)
             return
@@ -379,15 +385,29 @@ class Process:
         log = self.output
         if log.policy.overflow is not Overflow.DROP:
             self._child.pause()
-            if log.full and log.policy.overflow is Overflow.STOP:
+            if (log.full and log.policy.overflow is Overflow.STOP) or self._cannot_keep_output():
                 if not self._stopping:
-                    self._stopping = True
                     self._owner.stop_soon(self, Cause.OUTPUT_LIMIT)
                 return
             self._held_back = True
         if not self._retrying:
             self._retrying = True
             self._loop.call_later(_RETRY_SECONDS, self._try_log_again)
+
+    def _cannot_keep_output(self) -> bool:
+        """Whether the disk has refused output that must not be lost for so long that waiting is pointless."""
+        if not self.output.blocked:
+            self._blocked_since = 0.0
+            return False
+        now = self._loop.time()
+        self._blocked_since = self._blocked_since or now
+        if now - self._blocked_since < _GIVE_UP_SECONDS:
+            return False
+        self.warnings.append(
+            f"its output could not be kept in {self.output.directory!r} for {_GIVE_UP_SECONDS:g} s, so it was "
+            "stopped; make room there or set TMPDIR to a place that has some"
+        )
+        return True
 
     def _try_log_again(self) -> None:
         self._retrying = False

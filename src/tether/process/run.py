@@ -94,11 +94,12 @@ def _all_of(process: Process, stream: int) -> bytes:
 def _warnings(process: Process, status: ExitStatus) -> Iterator[str]:
     yield from process.warnings
     log = process.output
-    if status.cause is Cause.OUTPUT_LIMIT:
+    if status.cause is Cause.OUTPUT_LIMIT and log.full:
         yield f"stopped at its output limit of {log.policy.capacity} bytes; raise it, or send the output to a file"
     if log.dropped:
         yield f"{log.dropped} bytes in the middle of the output were dropped, as its policy says"
-    if log.missing:
-        yield f"{log.missing} bytes of the output could not be kept: {', '.join(gap.reason for gap in log.gaps())}"
+    if log.missing + log.held:
+        reasons = {gap.reason for gap in log.gaps()} or {"the disk took no more"}
+        yield f"{log.missing + log.held} bytes of the output could not be kept: {', '.join(sorted(reasons))}"
     for left in process.survivors:
         yield f"could not be ended: pid {left.pid} ({left.command})"

@@ -236,7 +236,7 @@ class ScreenHelper:
         if self._deaths < 2:
             self._start()
             return
-        pause = min(0.1 * 2 ** (self._deaths - 2), _LONGEST_PAUSE)
+        pause = min(0.1 * 2 ** min(self._deaths - 2, 10), _LONGEST_PAUSE)
         self._start_timer = asyncio.get_running_loop().call_later(pause, self._start)
 
     def _start(self) -> None:

@@ -5,13 +5,12 @@ import contextlib
 import logging
 import os
 import sys
-import time
 import uuid
 from collections.abc import AsyncGenerator, Coroutine, Iterator
 from types import TracebackType
 from typing import Self
 
-from tether.errors import ScreenUnavailableError, UnknownProcessError
+from tether.errors import ScreenUnavailableError, StartError, UnknownProcessError
 from tether.process._child import Containment
 from tether.process._cleanup import to_the_end
 from tether.process._scratch import Scratch
@@ -32,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 _GRACE_SECONDS = 2.0
 _STALE_SECONDS = 5.0
+_REAP_SECONDS = 0.2
 
 
 class ProcessTable:
@@ -48,6 +48,7 @@ class ProcessTable:
         self._adopt_orphans = adopt_orphans
         self._working: set[asyncio.Task[None]] = set()
         self._directory = ""
+        self._reaper: asyncio.TimerHandle | None = None
         self._scratch: Scratch | None = None
         self._contain = contain
         self._processes: dict[str, Process] = {}
@@ -108,12 +109,23 @@ class ProcessTable:
         process.warnings += warnings
         try:
             process.begin()
+        except OSError as error:
+            process.destroy()
+            raise StartError(f"cannot watch {command.argv[0]!r}: {error.strerror}; it was ended again") from error
         except BaseException:
-            process.abandon()
+            process.destroy()
             raise
         self._processes[process_id] = process
+        if self._adopt_orphans and self._reaper is None:
+            self._reap()
         logger.info("process=%s pid=%s started: %s", process_id, process.pid, command.argv[0])
         return process
+
+    def _reap(self) -> None:
+        """Collect orphans that were handed to us and have ended."""
+        for process in self:
+            process.tree.reap()
+        self._reaper = asyncio.get_running_loop().call_later(_REAP_SECONDS, self._reap)
 
     async def settled(self) -> None:
         """Wait until nothing is being stopped in the background any more."""
@@ -187,7 +199,7 @@ class ProcessTable:
             return
         self._on_screen[process_id] = offset
         asked = [chunk.time_us for chunk in process.output.chunks(offset - 1, offset)]
-        if not asked or time.time() - asked[0] / 1e6 < _STALE_SECONDS:
+        if not asked or process.output.clock_us() - asked[0] < _STALE_SECONDS * 1_000_000:
             process.answer(data)
 
     def _follow_on_screen(self, process: Process) -> None:
@@ -221,6 +233,8 @@ class ProcessTable:
                 logger.warning("process=%s pid=%s could not be ended and is left behind", process.id, process.pid)
             else:
                 await process.wait()
+        if self._reaper is not None:
+            self._reaper.cancel()
         for process in self:
             self._drop(process)
         await self._screens.aclose()
