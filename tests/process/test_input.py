@@ -112,9 +112,7 @@ async def test_input_that_is_never_read_is_refused_beyond_a_limit(stdio: Pipes |
         block = (b"x" * 1000 + b"\n") * 1000
         for _ in range(16):
             process.write(block)
-        with pytest.raises(
-            InputBacklogError, match=r"\d+ bytes in \d+ pieces wait already .*wait until it reads"
-        ):
+        with pytest.raises(InputBacklogError, match=r"\d+ bytes in \d+ pieces wait already .*wait until it reads"):
             process.write(block * 2)
 
 
