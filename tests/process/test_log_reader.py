@@ -228,6 +228,28 @@ def test_segments_dropped_between_listing_and_opening_are_looked_for_again(tmp_p
 
 
 @pytest.mark.requirement("design:log:many-readers")
+def test_a_writer_that_never_rests_starves_no_reader(tmp_path: Path) -> None:
+    log = OutputLog(str(tmp_path / "log"), OutputPolicy(1024))
+
+    def write_more() -> None:
+        for _ in range(4):
+            log.append(STREAMS[log.end // 10 % 2], b"%09d\n" % (log.end // 10))
+
+    for _ in range(50):
+        write_more()
+    late = LateReader(log.directory, write_more)
+    for number in range(0, 200, 3):
+        page = late.read_lines(number, 2)
+        assert page.lines[0] == b"%09d" % page.first
+        assert page.first == number + page.dropped
+        before = log.end
+        assert before <= late.total_lines * 10 < log.end
+        own = late.read_stream(STDERR, number * 10)
+        assert all(int(line) % 2 for line in own.data.split())
+    log.remove()
+
+
+@pytest.mark.requirement("design:log:many-readers")
 def test_a_log_whose_files_always_vanish_says_so(tmp_path: Path) -> None:
     log = OutputLog(str(tmp_path / "log"), OutputPolicy(1024))
     log.append(STDOUT, b"x" * 500)
@@ -287,6 +309,23 @@ def test_lines_are_counted_where_a_segment_has_lost_its_index(tmp_path: Path) ->
         for number in range(100):
             for reader in (log, LogReader(log.directory)):
                 assert reader.read_lines(number, 1) == Lines(number, [b"%03d" % number], 100, 0)
+    log.remove()
+
+
+@pytest.mark.requirement("design:log:torn-tail")
+def test_bytes_that_a_file_has_lost_are_never_replaced_by_others(tmp_path: Path) -> None:
+    log = OutputLog(str(tmp_path / "log"), OutputPolicy(2048, Overflow.STOP))
+    whole = text_of(4, 128 * 4)
+    log.append(STDOUT, whole)
+    log.close()
+    os.truncate(os.path.join(log.directory, data_name(128)), 100)
+    reader = LogReader(log.directory)
+    assert reader.read(0) == OutputSlice(0, whole[:228], 228)
+    assert reader.read(228) == OutputSlice(228, b"", 228)
+    assert reader.read(256).data == whole[256:]
+    model = LogModel()
+    model.append(STDOUT, whole)
+    assert reader.read_lines(0, 1000) == model.lines(0, 1000, (128, 256))
     log.remove()
 
 

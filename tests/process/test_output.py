@@ -96,6 +96,18 @@ def test_two_streams_alternating_byte_by_byte_stay_within_the_capacity(tmp_path:
     log.remove()
 
 
+@pytest.mark.requirement("design:log:cap")
+@pytest.mark.requirement("design:log:index-bounded")
+@pytest.mark.parametrize("capacity", [1, 1024, 5000])
+def test_segments_whose_bytes_and_index_are_both_full_stay_within_the_capacity(tmp_path: Path, capacity: int) -> None:
+    log = OutputLog(str(tmp_path / "log"), OutputPolicy(capacity))
+    size = max(capacity // 16, 128) // 4
+    for number in range(200):
+        log.append(STREAMS[number % 2], bytes(size))
+        assert disk_bytes(log.directory) <= max(capacity, SMALLEST_LOG)
+    log.remove()
+
+
 @pytest.mark.requirement("design:log:index-merged")
 @pytest.mark.requirement("design:log:index-carries")
 def test_one_stream_within_ten_milliseconds_is_one_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

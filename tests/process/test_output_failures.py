@@ -183,18 +183,20 @@ def test_beyond_the_hold_a_gap_says_how_much_is_missing_and_why(tmp_path: Path, 
 @pytest.mark.requirement("design:log:index-bounded")
 def test_a_gap_is_told_however_many_sizes_follow_it(tmp_path: Path, disk: FaultyDisk) -> None:
     log = OutputLog(str(tmp_path / "log"), OutputPolicy(1024))
-    log.append(STDOUT, b"x")
     disk.break_down(errno.EIO)
-    log.append(STDOUT, bytes(HELD - 1 + 128 + 50))
+    log.append(STDOUT, bytes(HELD - 128))
+    for number in range(4):
+        log.append(STREAMS[number % 2], bytes(32))
+    log.append(STDOUT, bytes(177))
     disk.heal()
     log.retry()
     for number in range(100):
         log.resized(number + 1, 24)
     for reader in (log, LogReader(log.directory)):
-        assert [(gap.offset, gap.missing) for gap in reader.gaps()] == [(HELD + 1, 177)]
-        assert reader.resizes()[-1] == Resize(HELD + 1, 100, 24)
+        assert [(gap.offset, gap.missing) for gap in reader.gaps()] == [(HELD, 177)]
+        assert reader.resizes()[-1] == Resize(HELD, 100, 24)
     log.append(STDOUT, b"after")
-    assert log.read(HELD + 1).data == b"after"
+    assert log.read(HELD).data == b"after"
     log.remove()
 
 
@@ -273,6 +275,20 @@ def test_where_everything_is_kept_everything_is_held(tmp_path: Path, disk: Fault
 
 
 @pytest.mark.requirement("design:log:write-failure")
+def test_of_many_sizes_on_a_failing_disk_the_last_is_written_in_its_place(tmp_path: Path, disk: FaultyDisk) -> None:
+    log = OutputLog(str(tmp_path / "log"))
+    disk.break_down(errno.EIO)
+    for data in (b"one", b"two"):
+        for cols in range(80, 100):
+            log.resized(cols, 24)
+        log.append(STDOUT, data)
+    disk.heal()
+    log.retry()
+    assert log.resizes() == [Resize(0, 99, 24), Resize(3, 99, 24)]
+    log.remove()
+
+
+@pytest.mark.requirement("design:log:write-failure")
 def test_held_output_keeps_the_time_at_which_it_came(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: FaultyDisk
 ) -> None:
@@ -280,7 +296,7 @@ def test_held_output_keeps_the_time_at_which_it_came(
     log = OutputLog(str(tmp_path / "log"))
     disk.break_down(errno.EIO)
     came: list[int] = []
-    for stream in STREAMS:
+    for stream in (STDOUT, STDOUT, STDERR):
         clock.advance(1000)
         log.append(stream, b"held")
         came.append(clock.now_ns // 1000 + 1000)

@@ -228,3 +228,12 @@ def powershell_words(line: str) -> list[str]:
         assert line[at] == " "
         at += 1
     raise AssertionError(f"a bare word in {line!r}")
+
+
+@pytest.mark.requirement("design:start:tokens-quoted")
+@pytest.mark.parametrize("shell", ["bash", "sh"])
+def test_more_words_than_one_argument_can_hold_arrive_unchanged(shell: str, tmp_path: Path) -> None:
+    tokens = [f"$HOME `{number}` \U0001f600" for number in range(20_000)]
+    argv = command_line_argv(("printf", "%s\\0", *tokens), platform="linux", which=finds(shell))
+    done = run(argv, tmp_path)
+    assert (done.returncode, done.stdout.decode().split("\0")[:-1]) == (0, tokens)

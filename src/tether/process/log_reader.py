@@ -185,14 +185,11 @@ class LogReader:
 
         Each time the oldest segments behind the hole are given up as well, so that no writer is too fast.
         """
-        try:
-            for self._given_up in (0, 0, 1, 2, 4, 8, 16, 32, 64, 128, 256):
-                try:
-                    return look()
-                except FileNotFoundError:
-                    continue
-        finally:
-            self._given_up = 0
+        for self._given_up in (0, 0, 1, 2, 4, 8, 16, 32, 64, 128, 256):
+            try:
+                return look()
+            except FileNotFoundError:
+                continue
         raise OutputLogError(
             f"log {self.directory!r} cannot be read: its files vanish before they can be opened; "
             "if its directory was deleted, its output is gone, else read it again"

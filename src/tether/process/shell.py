@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from tether.errors import InvalidCommandError
 from tether.process.program import locate
 
+# One argument may take 128 KiB on Linux; a character of the line may take four bytes.
+_LONGEST_LINE = 30_000
+
 Which = Callable[[str], str | None]
 
 # `$?` alone loses the number; `$LASTEXITCODE` alone is null after a cmdlet and stale after an older program.
@@ -45,7 +48,11 @@ def command_line_argv(
         shell = which("pwsh.exe") or "pwsh.exe"
         return (shell, "-NoLogo", "-NoProfile", "-Command", f"& {words}; {_EXIT_AS_LAST_COMMAND}")
     shell = _first_found(("zsh", "sh") if platform == "darwin" else ("bash", "sh"), which)
-    return (shell, "-lc", " ".join(map(_posix_quoted, tokens)))
+    line = " ".join(map(_posix_quoted, tokens))
+    if len(line) > _LONGEST_LINE:
+        # Each token by itself may be as long as the line as a whole; the shell then stays as their parent.
+        return (shell, "-lc", '"$@"', shell, *tokens)
+    return (shell, "-lc", line)
 
 
 def _first_found(names: Sequence[str], which: Which) -> str:
