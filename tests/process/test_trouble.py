@@ -34,6 +34,7 @@ async def test_nobody_waits_for_ever_for_room_that_nobody_makes(way: str) -> Non
             await process.stop()
         if way == "timeout":
             await process.wait()
+    assert process.exit_status is not None
 
 
 @pytest.mark.requirement("design:log:whole-or-stop")
@@ -115,10 +116,10 @@ ADOPTS_MANY = """
 
     async def main():
         async with ProcessTable(adopt_orphans=True) as table:
-            script = "for i in $(seq 60); do (true &); done; read x"
+            script = "for i in $(seq 60); do (true &); done; echo done; read x"
             process = await table.start(Command(argv=("sh", "-c", script)))
             async with asyncio.timeout(20):
-                await asyncio.sleep(0.5)
+                await process.output.wait_beyond(0)
                 while zombies():
                     await asyncio.sleep(0.1)
 

@@ -66,7 +66,7 @@ class Cgroup:
         except FileNotFoundError:
             return
         except OSError as error:
-            logger.debug("control group %s stays for now: %s", self._path, error)
+            logger.debug("control group %s is not empty yet: %s", self._path, error)
             _stale.append(self)
 
     def _put(self, name: str, value: str) -> None:
