@@ -228,8 +228,9 @@ def test_segments_dropped_between_listing_and_opening_are_looked_for_again(tmp_p
 
 
 @pytest.mark.requirement("design:log:many-readers")
-def test_a_writer_that_never_rests_starves_no_reader(tmp_path: Path) -> None:
-    log = OutputLog(str(tmp_path / "log"), OutputPolicy(1024))
+@pytest.mark.parametrize("capacity", [1024, 100_000])
+def test_a_writer_that_never_rests_starves_no_reader(tmp_path: Path, capacity: int) -> None:
+    log = OutputLog(str(tmp_path / "log"), OutputPolicy(capacity))
 
     def write_more() -> None:
         for _ in range(4):

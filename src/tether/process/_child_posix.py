@@ -192,6 +192,9 @@ class PosixChild:
         try:
             for _ in range(_READS_PER_TURN):
                 data = os.read(descriptor, most)
+                if not pieces and 0 < len(data) < short:
+                    self._receiver.received(stream, data)
+                    return
                 pieces.append(data)
                 if len(data) < short:
                     break

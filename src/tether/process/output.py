@@ -220,7 +220,8 @@ class OutputLog(LogReader):
 
     def tell(self, offset: int, future: "asyncio.Future[int]") -> None:
         """Give `future` the log's end once that is past `offset` or no more bytes come."""
-        self._waiters = [waiter for waiter in self._waiters if not waiter[1].done()]
+        if self._waiters:
+            self._waiters = [waiter for waiter in self._waiters if not waiter[1].done()]
         self._waiters.append((offset, future))
         if self.closed:
             self._wake()
