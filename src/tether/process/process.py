@@ -411,7 +411,7 @@ class Process:
 
     def _try_log_again(self) -> None:
         self._retrying = False
-        if self.output.closed:
+        if self.output.closed and not self.output.blocked:
             return
         self.output.retry()
         self.read_on()
