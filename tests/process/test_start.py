@@ -323,16 +323,21 @@ async def test_arguments_the_system_cannot_take_are_refused(each_way_to_spawn: N
             await table.start(Command(argv=("true", "x" * 3_000_000)))
 
 
-@pytest.mark.requirement("design:start:errors:no-pty")
-async def test_a_terminal_that_is_required_and_not_to_be_had_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_terminals(monkeypatch: pytest.MonkeyPatch, reason: int) -> None:
+    """From now on the system has no pseudo-terminal to give, for this reason."""
     real_open = os.open
 
-    def missing(path: str, *arguments: int, **named: int) -> int:
+    def refusing(path: str, *arguments: int, **named: int) -> int:
         if path == "/dev/ptmx":
-            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+            raise OSError(reason, os.strerror(reason))
         return real_open(path, *arguments, **named)
 
-    monkeypatch.setattr(os, "open", missing)
+    monkeypatch.setattr(os, "open", refusing)
+
+
+@pytest.mark.requirement("design:start:errors:no-pty")
+async def test_a_terminal_that_is_required_and_not_to_be_had_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_terminals(monkeypatch, errno.ENOENT)
     with pytest.raises(PtyUnavailableError, match=r"no pseudo-terminal to be had: No such file .* on pipes"):
         async with open_process(Command(argv=("true",), stdio=Pty(required=True))):
             pass
@@ -347,14 +352,7 @@ async def test_a_terminal_that_is_required_and_not_to_be_had_is_an_error(monkeyp
 async def test_without_a_terminal_it_runs_on_pipes_with_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    real_open = os.open
-
-    def exhausted(path: str, *arguments: int, **named: int) -> int:
-        if path == "/dev/ptmx":
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return real_open(path, *arguments, **named)
-
-    monkeypatch.setattr(os, "open", exhausted)
+    without_terminals(monkeypatch, errno.ENOSPC)
     script = "exec >&-; read line; echo got $line >&2; head -c 200000 /dev/zero >&2; exit 4"
     async with open_process(Command(argv=("sh", "-c", script), stdio=Pty())) as process:
         await process.submit("hello")

@@ -1,13 +1,16 @@
 """The one wait verb: met as soon as it can be, bounded, and never an error when time runs out."""
 
 import asyncio
+import os
 import re
+import signal
 from typing import cast
 
 import pytest
 
 from tests.helpers import wait_until
 from tether.errors import InvalidCommandError
+from tether.process._census import entry
 from tether.process.command import Command, Pipes, Pty
 from tether.process.probe import Certainty, Probe, WaitingForInput
 from tether.process.process import Process
@@ -251,3 +254,16 @@ async def test_what_is_no_condition_is_refused(until: object) -> None:
 async def test_a_pattern_may_be_plain_text() -> None:
     async with open_process(Command(argv=("echo", "abc"))) as process:
         assert (await wait_for(process, Text("b."), timeout=10)).match == "bc"
+
+
+@pytest.mark.requirement("design:wait:prompt")
+async def test_who_has_not_read_its_answer_yet_is_not_asking_again() -> None:
+    async with open_process(Command(argv=("cat",), stdio=Pty())) as process:
+        assert (await wait_for(process, Prompt(), timeout=10)).met
+        os.kill(process.pid, signal.SIGSTOP)  # as if the system let it wait for its turn
+        await wait_until(lambda: (found := entry(process.pid)) is not None and found.state == "T")
+        assert process.probe().reading is Certainty.YES
+        process.write(b"x\n")
+        assert process.probe().reading is Certainty.NO
+        os.kill(process.pid, signal.SIGCONT)
+        await text_of(process, r"x\nx\n")
