@@ -67,10 +67,10 @@ async def _echo(work: Work) -> Figures:
         samples: list[float] = []
         for _ in range(work.reps):
             started = time.perf_counter()
-            process.write(b"x")
+            await process.write(b"x")
             end = await process.output.wait_beyond(end)
             samples.append(time.perf_counter() - started)
-        process.kill()
+        await process.kill()
         await process.wait()
         return echo_figures(samples)
 
@@ -85,7 +85,7 @@ async def _start_all(table: ProcessTable, count: int) -> list[Process]:
 
 async def _kill_all(processes: list[Process]) -> None:
     for process in processes:
-        process.kill()
+        await process.kill()
     for process in processes:
         await process.wait()
         await process.release()

@@ -11,12 +11,19 @@ TetherError
 │   └── PtyUnavailableError
 ├── ProcessEndedError          the process is over and takes nothing any more
 ├── UnknownProcessError        no process has that id
+│   └── AmbiguousProcessError  several have it
 ├── InputRefusedError          the process lives but this input cannot be delivered
 │   ├── LineTooLongError
-│   └── InputBacklogError
+│   ├── InputBacklogError
+│   └── InputGapError
 ├── UnknownKeyError            a key name nobody knows
 ├── OutputLogError             a log directory that cannot be read
-└── ScreenUnavailableError     no terminal emulator to render with
+├── ScreenUnavailableError     no terminal emulator to render with
+└── KeeperError                the keeper could not do what it was asked
+    ├── KeeperUnavailableError
+    ├── KeeperLostError
+    ├── KeeperVersionError
+    └── KeeperRefusedError
 """
 
 from collections.abc import Sequence
@@ -79,6 +86,14 @@ class UnknownProcessError(TetherError):
         self.known = tuple(known)
 
 
+class AmbiguousProcessError(UnknownProcessError):
+    """Several processes go by that beginning of an id or by that name; the message names them."""
+
+    def __init__(self, process_id: str, known: Sequence[str]) -> None:
+        super().__init__(process_id, known)
+        self.args = (f"{process_id!r} stands for several processes: {', '.join(known)}; give more of the id",)
+
+
 class InputRefusedError(TetherError):
     """The process lives, but this input cannot be delivered to it."""
 
@@ -99,6 +114,16 @@ class InputBacklogError(InputRefusedError):
     """The process does not read, and its queue of unread input is full."""
 
 
+class InputGapError(InputRefusedError):
+    """A piece of numbered input came before the one that precedes it."""
+
+    def __init__(self, writer: str, number: int, expected: int) -> None:
+        super().__init__(f"input {number} of writer {writer!r} came before input {expected}; send that one first")
+        self.writer = writer
+        self.number = number
+        self.expected = expected
+
+
 class UnknownKeyError(TetherError):
     """A key name nobody knows; the message says what is known."""
 
@@ -109,3 +134,23 @@ class OutputLogError(TetherError):
 
 class ScreenUnavailableError(TetherError):
     """The screen cannot be rendered here; bytes and text views are unaffected."""
+
+
+class KeeperError(TetherError):
+    """The keeper could not do what it was asked."""
+
+
+class KeeperUnavailableError(KeeperError):
+    """There is no keeper, and none could be started."""
+
+
+class KeeperLostError(KeeperError):
+    """The keeper died while it was needed; what it kept has ended or will be ended by the next one."""
+
+
+class KeeperVersionError(KeeperError):
+    """The keeper that runs is of another version than this program and they cannot talk."""
+
+
+class KeeperRefusedError(KeeperError):
+    """The keeper does not serve this caller: another user, or a program that an agent started."""

@@ -86,7 +86,7 @@ async def test_typed_lines_reach_the_command_and_ctrl_d_ends_its_input() -> None
         offset = await seen(process, r"hello there\n(?s:.*)hello there")
         await process.submit("again")
         await seen(process, r"again\n(?s:.*)again", offset)
-        process.end_input()
+        await process.end_input()
         assert (await process.wait()).code == 0
 
 
@@ -95,7 +95,7 @@ async def test_ctrl_c_reaches_the_command_which_may_end_as_it_likes() -> None:
     script = "trap 'echo caught; exit 7' INT; echo ready; while :; do sleep 100 & wait; done"
     async with at_terminal(TETHER, "exec", "--direct", "--", "sh", "-c", script) as process:
         await seen(process, "ready")
-        process.interrupt()
+        await process.interrupt()
         await seen(process, "caught")
         assert (await process.wait()).code == 7
         await process.stop()
@@ -105,7 +105,7 @@ async def test_ctrl_c_reaches_the_command_which_may_end_as_it_likes() -> None:
 async def test_ctrl_c_ends_a_command_that_does_nothing_about_it() -> None:
     async with at_terminal(TETHER, "exec", "--", "sh", "-c", "echo ready; exec sleep 100") as process:
         await seen(process, "ready")
-        process.interrupt()
+        await process.interrupt()
         assert (await process.wait()).code == 130
 
 
@@ -114,9 +114,9 @@ async def test_a_second_ctrl_c_ends_a_command_that_goes_on_after_the_first() -> 
     script = "trap 'echo going on' INT; echo ready; while :; do sleep 100 & wait; done"
     async with at_terminal(TETHER, "exec", "--direct", "--", "sh", "-c", script) as process:
         await seen(process, "ready")
-        process.interrupt()
+        await process.interrupt()
         await seen(process, "going on")
-        process.interrupt()
+        await process.interrupt()
         assert (await process.wait()).code == 130
 
 
@@ -134,7 +134,7 @@ async def test_a_background_job_is_not_suspended_leaves_typing_to_the_shell_and_
         offset = await seen(shell, r"fg\n(?s:.*)exec cat", offset)
         await shell.submit("now to cat")
         offset = await seen(shell, r"now to cat\n(?s:.*)now to cat", offset)
-        shell.end_input()
+        await shell.end_input()
         await shell.submit("expr $? + 43")
         await seen(shell, r"\b43\b", offset)
 

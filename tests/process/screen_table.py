@@ -7,7 +7,7 @@ from pathlib import Path
 from tether.process.command import OutputPolicy
 from tether.process.log_reader import STDOUT
 from tether.process.output import OutputLog
-from tether.process.screen import Screen, ScreenHelper
+from tether.process.screen import Screen, ScreenHelper, screen_from
 
 Answers = list[tuple[str, int, bytes]]
 
@@ -33,7 +33,7 @@ class Table:
         self.helper.grown(name, self.logs[name].end)
 
     async def screen(self, name: str = "p") -> Screen:
-        return await self.helper.screen(name, self.logs[name].end)
+        return screen_from(await self.helper.view(name, self.logs[name].end, "screen"))
 
     async def close(self) -> None:
         await self.helper.aclose()

@@ -119,6 +119,19 @@ def test_lines_reflow_when_the_width_changes() -> None:
     assert emulator.text() == "01234567\n89abcdef\nnext\n\n"
 
 
+@pytest.mark.parametrize("origin", [b"", b"\x1b[?6h"])
+@pytest.mark.parametrize("margins", [b"", b"\x1b[2;4r"])
+@pytest.mark.requirement("design:screen:vt-snapshot")
+def test_margins_behind_the_alternate_screen_do_not_cut_it(origin: bytes, margins: bytes) -> None:
+    behind = b"top\r\n\x1b[5;10rbelow\r\n  here"
+    emulator = fed(behind + b"\x1b[?1049h" + margins + origin + b"abc\r\ndef\r\nghi", cols=40, rows=12)
+    copy = fed(emulator.vt(), cols=40, rows=12)
+    assert (copy.text(), copy.cursor, copy.mode_names) == (emulator.text(), emulator.cursor, emulator.mode_names)
+    for terminal in (emulator, copy):
+        terminal.feed(b"\x1b[?6l\x1b[?1049l")
+    assert (copy.text(), copy.cursor) == (emulator.text(), emulator.cursor)
+
+
 ANSWERED = {
     b"\x1b[c": rb"\x1b\[\?62;22c",
     b"\x1b[>c": rb"\x1b\[>\d+;\d+;\d+c",

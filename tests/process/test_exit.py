@@ -198,9 +198,9 @@ def suspended(pid: int) -> bool:
 @pytest.mark.requirement("001:pty:kill")
 async def test_kill_ends_at_once(stdio: Pipes | Pty) -> None:
     async with open_process(Command(argv=("sh", "-c", "trap '' TERM HUP; sleep 100"), stdio=stdio)) as process:
-        process.kill()
+        await process.kill()
         assert await process.wait() == ExitStatus(None, "SIGKILL", Cause.STOPPED)
-        process.kill()
+        await process.kill()
 
 
 @pytest.mark.requirement("design:process:kill")

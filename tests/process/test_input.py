@@ -41,9 +41,9 @@ def shell(script: str, stdio: Pipes | Pty = Pty()) -> Command:
 async def test_what_is_written_arrives_as_it_is(stdio: Pipes | Pty) -> None:
     async with open_process(shell("stty -echo 2>/dev/null; echo ready; exec cat", stdio)) as process:
         await said(process, "ready")
-        assert process.write("eins\nzwei é\n".encode())
-        assert process.write(b"three\n")
-        process.end_input()
+        assert await process.write("eins\nzwei é\n".encode())
+        assert await process.write(b"three\n")
+        await process.end_input()
         assert (await process.wait()).code == 0
         text = process.output.read(0).data.replace(b"\r\n", b"\n").decode()
         assert text == "ready\neins\nzwei é\nthree\n"
@@ -60,9 +60,9 @@ async def test_a_slow_reader_gets_everything_in_order(stdio: Pipes | Pty) -> Non
     async with open_process(shell(script, stdio)) as process:
         await said(process, "ready")
         await process.submit()
-        assert process.write(sent) is False
-        assert process.write(b"last\n") is False
-        process.end_input()
+        assert await process.write(sent) is False
+        assert await process.write(b"last\n") is False
+        await process.end_input()
         assert (await process.wait()).code == 0
         assert process.output.read(0).data.removeprefix(b"ready\n") == sent + b"last\n"
 
@@ -70,7 +70,7 @@ async def test_a_slow_reader_gets_everything_in_order(stdio: Pipes | Pty) -> Non
 async def type_until_full(process: Process, most: int = 1_000_000) -> int:
     """Type lines byte by byte until the terminal takes no more; how many bytes it took."""
     for taken in range(most):
-        if not process.write(b"\n" if taken % 100 == 99 else b"x"):
+        if not await process.write(b"\n" if taken % 100 == 99 else b"x"):
             return taken
         if taken % 50 == 0:
             await asyncio.sleep(0)
@@ -88,7 +88,7 @@ async def test_the_end_of_input_is_not_lost_on_a_full_terminal(tmp_path: Path) -
         async with open_process(shell(script)) as process:
             await said(process, "ready")
             await type_until_full(process, size)
-            process.end_input()
+            await process.end_input()
             (tmp_path / "go").write_text("now\n")
             assert (await asyncio.wait_for(process.wait(), 10)).code == 0
             assert process.output.read(0).data == b"ready\n%d\n" % size
@@ -99,7 +99,7 @@ async def test_an_interrupt_passes_a_full_terminal() -> None:
     async with open_process(shell("stty -echo; echo ready; exec sleep 100")) as process:
         await said(process, "ready")
         await type_until_full(process)
-        process.interrupt()
+        await process.interrupt()
         assert (await asyncio.wait_for(process.wait(), 10)).signal == "SIGINT"
 
 
@@ -111,18 +111,18 @@ async def test_input_that_is_never_read_is_refused_beyond_a_limit(stdio: Pipes |
         await said(process, "ready")
         block = (b"x" * 1000 + b"\n") * 1000
         for _ in range(16):
-            process.write(block)
+            await process.write(block)
         with pytest.raises(InputBacklogError, match=r"\d+ bytes in \d+ pieces wait already .*wait until it reads"):
-            process.write(block * 2)
+            await process.write(block * 2)
 
 
 @pytest.mark.requirement("001:pty:write-refused")
 async def test_a_child_that_closed_its_input_refuses_more_and_lives_on() -> None:
     async with open_process(shell("exec <&-; echo ready; exec sleep 100", Pipes())) as process:
         await said(process, "ready")
-        process.write(b"nobody reads this\n")
+        await process.write(b"nobody reads this\n")
         with pytest.raises(InputRefusedError, match="closed its input"):
-            process.write(b"nor this\n")
+            await process.write(b"nor this\n")
         assert process.exit_status is None
 
 
@@ -131,8 +131,8 @@ async def test_a_child_that_closed_its_input_refuses_more_and_lives_on() -> None
 async def test_an_open_line_is_delivered_before_the_end(stdio: Pipes | Pty) -> None:
     async with open_process(shell("stty -echo 2>/dev/null; echo ready; exec cat", stdio)) as process:
         await said(process, "ready")
-        process.write(b"no newline")
-        process.end_input()
+        await process.write(b"no newline")
+        await process.end_input()
         assert (await process.wait()).code == 0
         assert process.output.read(0).data.endswith(b"ready\nno newline") or isinstance(stdio, Pty)
         assert process.output.read(0).data.endswith(b"no newline")
@@ -141,15 +141,15 @@ async def test_an_open_line_is_delivered_before_the_end(stdio: Pipes | Pty) -> N
 @pytest.mark.requirement("design:process:eof")
 async def test_an_ended_pipe_takes_no_more_but_a_terminal_does() -> None:
     async with open_process(shell("exec sleep 100", Pipes())) as process:
-        process.end_input()
+        await process.end_input()
         with pytest.raises(ProcessEndedError, match="input was ended"):
-            process.write(b"x")
+            await process.write(b"x")
     async with open_process(shell("cat; cat")) as process:
         await wait_for(process, Prompt(), timeout=10)
-        process.end_input()
-        process.write(b"still\r")
+        await process.end_input()
+        await process.write(b"still\r")
         await said(process, "still\n.*still")
-        process.end_input()
+        await process.end_input()
         assert (await process.wait()).code == 0
 
 
@@ -171,14 +171,14 @@ async def test_a_line_that_a_terminal_would_cut_is_refused_and_the_longest_is_no
     async with open_process(shell("stty -echo; echo ready; wc -c; wc -c")) as process:
         await said(process, "ready")
         with pytest.raises(LineTooLongError, match="5000 bytes is longer than this terminal takes \\(4095 bytes"):
-            process.write(b"x" * 5000 + b"\r")
-        process.write(b"x" * 3000)
+            await process.write(b"x" * 5000 + b"\r")
+        await process.write(b"x" * 3000)
         with pytest.raises(LineTooLongError, match="6000 bytes"):
             await process.submit("x" * 3000)
-        process.write(b"x" * 1095 + b"\r")
-        process.end_input()
+        await process.write(b"x" * 1095 + b"\r")
+        await process.end_input()
         await said(process, "\n4096\n")
-        process.end_input()
+        await process.end_input()
         assert (await process.wait()).code == 0
 
 
@@ -186,8 +186,8 @@ async def test_a_line_that_a_terminal_would_cut_is_refused_and_the_longest_is_no
 async def test_a_program_in_raw_mode_takes_a_line_of_any_length() -> None:
     async with open_process(shell("stty raw -echo; echo ready; head -c 50000 | tr -d x | wc -c")) as process:
         await said(process, "ready")
-        process.write(b"x" * 49_990)
-        process.write(b"y" * 10)
+        await process.write(b"x" * 49_990)
+        await process.write(b"y" * 10)
         assert (await process.wait()).code == 0
         assert process.output.read(0).data.split()[-1] == b"10"
 
@@ -199,7 +199,7 @@ async def test_a_program_in_raw_mode_takes_a_line_of_any_length() -> None:
 async def test_an_interrupt_is_what_ctrl_c_does(stdio: Pipes | Pty) -> None:
     async with open_process(Command(argv=("sh", "-c", "echo ready; exec sleep 100"), stdio=stdio)) as process:
         await said(process, "ready")
-        process.interrupt()
+        await process.interrupt()
         assert await process.wait() == ExitStatus(None, "SIGINT", Cause.SIGNALLED)
 
 
@@ -207,7 +207,7 @@ async def test_an_interrupt_is_what_ctrl_c_does(stdio: Pipes | Pty) -> None:
 async def test_an_interrupt_types_the_key_the_terminal_has_for_it() -> None:
     async with open_process(shell("stty intr ^G; echo ready; exec sleep 100")) as process:
         await said(process, "ready")
-        process.interrupt()
+        await process.interrupt()
         assert (await process.wait()).signal == "SIGINT"
 
 
@@ -224,7 +224,7 @@ async def test_a_program_may_survive_an_interrupt(stdio: Pipes | Pty) -> None:
     """
     async with open_process(Command(argv=python(code), stdio=stdio)) as process:
         await said(process, "ready")
-        process.interrupt()
+        await process.interrupt()
         await said(process, "caught")
         assert (await process.wait()).code == 0
 
@@ -237,7 +237,7 @@ async def test_a_new_size_is_told_seen_and_recorded() -> None:
     async with open_process(shell(script, Pty(90, 20))) as process:
         await said(process, "20 90")
         before = process.output.end
-        process.resize(133, 44)
+        await process.resize(133, 44)
         assert (await process.wait()).code == 3
         await said(process, "44 133", before)
         assert process.stdio == Pty(133, 44)
@@ -249,7 +249,7 @@ async def test_a_screen_follows_a_new_size_before_any_output() -> None:
     async with open_process(shell("printf '\\033[1mready'; exec sleep 100", Pty(90, 20))) as process:
         await said(process, "ready")
         assert (await process.screen()).cols == 90
-        process.resize(133, 44)
+        await process.resize(133, 44)
         screen = await process.screen()
         assert (screen.cols, screen.rows) == (133, 44)
 
@@ -258,7 +258,7 @@ async def test_a_screen_follows_a_new_size_before_any_output() -> None:
 async def test_pipes_have_no_size() -> None:
     async with open_process(shell("exec sleep 100", Pipes())) as process:
         with pytest.raises(InputRefusedError, match=r"runs on pipes and has no size; start it with a Pty"):
-            process.resize(10, 10)
+            await process.resize(10, 10)
         assert process.stdio == Pipes()
         assert process.output.resizes() == []
 
@@ -293,17 +293,13 @@ async def test_keys_follow_the_mode_the_program_set() -> None:
 @pytest.mark.requirement("design:process:ended-refuses")
 @pytest.mark.requirement("001:pty:write-refused")
 async def test_an_ended_process_refuses_everything(stdio: Pipes | Pty) -> None:
-    async def at_once(act: Callable[[], object]) -> None:
-        act()
-
     async with open_process(Command(argv=("true",), stdio=stdio)) as process:
         await process.wait()
-        attempts: list[Callable[[], Awaitable[None]]] = [
-            lambda: at_once(lambda: process.write(b"x")),
-            lambda: at_once(process.end_input),
-            lambda: at_once(lambda: process.resize(80, 24)),
-            lambda: at_once(process.interrupt),
-            lambda: at_once(process.probe),
+        attempts: list[Callable[[], Awaitable[object]]] = [
+            lambda: process.write(b"x"),
+            process.end_input,
+            lambda: process.resize(80, 24),
+            process.interrupt,
             lambda: process.send_keys(["Enter"]),
             lambda: process.paste("x"),
             lambda: process.submit("x"),
@@ -316,7 +312,7 @@ async def test_an_ended_process_refuses_everything(stdio: Pipes | Pty) -> None:
 @pytest.mark.requirement("design:input:never-blocks")
 async def test_a_process_that_ends_with_input_waiting_leaves_nothing() -> None:
     async with open_process(shell("read line; exit 1", Pipes())) as process:
-        assert process.write(b"\n" + b"x" * 1_000_000) is False
+        assert await process.write(b"\n" + b"x" * 1_000_000) is False
         assert (await process.wait()).code == 1
 
 
@@ -326,6 +322,6 @@ async def test_binary_bytes_pass_a_raw_terminal_both_ways_unchanged() -> None:
     script = f"stty raw -echo; printf ready; exec head -c {len(everything)}"
     async with open_process(shell(script)) as process:
         await said(process, "ready")
-        process.write(everything)
+        await process.write(everything)
         await wait_until(lambda: process.exit_status is not None)
         assert process.output.read(5).data == everything

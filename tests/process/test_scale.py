@@ -51,7 +51,7 @@ async def test_a_thousand_terminals_at_once(many_descriptors: None, scratch: str
         assert all(alive(process.pid) for process in processes)
         assert len({process.pid for process in processes}) == len(table) == COUNT
         for number, process in enumerate(processes):
-            process.write(b"<%d>\n" % number)
+            await process.write(b"<%d>\n" % number)
         for number, process in enumerate(processes):
             await echoed(process, b"<%d>" % number)
         assert all(process.exit_status is None for process in processes)

@@ -17,7 +17,7 @@ from tether.process.command import OutputPolicy, Overflow
 from tether.process.keys import KeyModes
 from tether.process.log_reader import STDOUT
 from tether.process.output import OutputLog
-from tether.process.screen import Cursor, Screen
+from tether.process.screen import Cursor, Screen, styled_screen_from, vt_snapshot_from
 
 DATA = Path(__file__).parents[1] / "data"
 PROMPT = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
@@ -56,7 +56,7 @@ async def test_a_screen_says_everything_a_person_would_see(table: Table) -> None
         exact=True,
     )
     assert table.helper.pid not in (None, os.getpid())
-    cells = await table.helper.cells("p", table.logs["p"].end)
+    cells = styled_screen_from(await table.helper.view("p", table.logs["p"].end, "cells"))
     assert cells == [[], [StyledRun("  你好 "), StyledRun("!", fg=1)], [], []]
 
 
@@ -71,7 +71,7 @@ async def test_the_keyboard_modes_follow_the_program(table: Table) -> None:
         (b"\x1b[<u", KeyModes()),
     ):
         table.write(data)
-        assert await table.helper.modes("p", table.logs["p"].end) == expected
+        assert (await table.screen()).modes == expected
 
 
 @pytest.mark.requirement("design:screen:recordings")
@@ -101,7 +101,7 @@ async def test_the_recorded_claude_session_looks_as_it_did(table: Table) -> None
     assert (dialog.title, dialog.alternate_screen) == ("✳ Claude Code", True)
     assert dialog.modes == KeyModes(bracketed_paste=True)
     assert {"mouse_sgr", "mouse_motion"} <= set(dialog.mode_names)
-    cells = await table.helper.cells("p", 23_500)
+    cells = styled_screen_from(await table.helper.view("p", 23_500, "cells"))
     assert cells[8][1] == StyledRun(" 1 +", fg="#50c850", bg="#022800")
     table.write(data[23_500:])
     ended = await table.screen()
@@ -185,7 +185,7 @@ async def test_a_snapshot_and_the_log_behind_it_continue_each_other(table: Table
     for start, stop in zip([0, *cuts], [*cuts, len(data)], strict=True):
         table.write(data[start:stop])
         shown = await table.screen()
-        snapshot = await table.helper.vt_snapshot("p", stop)
+        snapshot = vt_snapshot_from(await table.helper.view("p", stop, "vt"))
         assert (snapshot.offset, snapshot.exact) == (stop, True)
         copy = Emulator(120, 30)
         copy.feed(snapshot.data)
@@ -297,7 +297,7 @@ async def test_many_processes_share_one_helper(table: Table) -> None:
 @pytest.mark.requirement("design:screen:text")
 async def test_a_process_that_is_not_open_has_no_screen(table: Table) -> None:
     with pytest.raises(ScreenUnavailableError, match="'nobody' has no screen"):
-        await table.helper.screen("nobody", 0)
+        await table.helper.view("nobody", 0, "screen")
     table.start()
     waiting = asyncio.gather(table.screen(), return_exceptions=True)
     await asyncio.sleep(0)

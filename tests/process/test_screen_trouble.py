@@ -83,7 +83,7 @@ async def test_fuzzed_bytes_never_end_the_helper(table: Table) -> None:
     for _ in range(40):
         table.write(b"".join(chance.choice([*pieces, chance.randbytes(4)]) for _ in range(2_000)))
         assert (await table.screen()).offset == table.logs["p"].end
-        await table.helper.vt_snapshot("p", 0)
+        await table.helper.view("p", 0, "vt")
     assert table.helper.pid == pid
 
 
@@ -178,7 +178,7 @@ async def test_a_log_that_is_gone_fails_only_its_own_screen(table: Table) -> Non
     (table.directory / "bad" / "format").write_bytes(b"something else\n")
     table.helper.open("bad", str(table.directory / "bad"), 80, 24)
     with pytest.raises(ScreenUnavailableError, match=r"'bad'.*something else"):
-        await table.helper.screen("bad", 10)
+        await table.helper.view("bad", 10, "screen")
     table.write(b"fine", "good")
     assert (await table.screen("good")).text.startswith("fine")
 

@@ -388,8 +388,8 @@ WITHOUT_STREAMS = """
         async with ProcessTable() as table:
             for stdio in (Pipes(), Pty()):
                 process = await table.start(Command(argv=("sh", "-c", "pwd -P; cat"), root="/usr/bin", stdio=stdio))
-                process.write(b"typed\\n")
-                process.end_input()
+                await process.write(b"typed\\n")
+                await process.end_input()
                 await process.wait()
                 lines = process.output.read(0).data.decode().split()
                 assert sorted(set(lines)) == [os.path.realpath("/usr/bin"), "typed"], lines

@@ -128,8 +128,7 @@ async def test_much_output_passes_whole_in_little_memory(stdio: Pipes | Pty, tot
                 digest.update(part.data)
                 offset = part.end
                 most = max(most, disk_use(process.output.directory))
-                process.output.discard_before(offset)
-                process.read_on()
+                await process.discard_before(offset)
             elif process.exit_status is not None:
                 break
             else:
@@ -155,8 +154,7 @@ async def test_a_child_whose_reader_makes_no_room_waits_and_goes_on_later(stdio:
         assert not (await wait_for(process, Text(re.compile("never")), timeout=0.5)).met
         assert process.output.end == before < 2 * MEGABYTE
         while process.exit_status is None:
-            process.output.discard_before(process.output.end)
-            process.read_on()
+            await process.discard_before(process.output.end)
             await process.grown_or_ended(process.output.end)
         assert (process.exit_status.code, process.output.end) == (0, 3 * MEGABYTE)
 
@@ -173,7 +171,7 @@ async def test_a_child_nobody_reads_from_can_still_be_ended(stdio: Pipes | Pty, 
         if way == "stop":
             await process.stop()
         elif way == "kill":
-            process.kill()
+            await process.kill()
             await process.wait()
     assert process.exit_status is not None
     assert process.exit_status.cause is Cause.STOPPED

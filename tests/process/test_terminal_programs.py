@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import wait_until
 from tether.process.command import Command, Pty
 from tether.process.process import Process
 from tether.process.screen import Screen
@@ -48,15 +47,15 @@ async def test_vim_edits_splits_resizes_and_quits(tmp_path: Path) -> None:
         assert screen.alternate_screen
         await vim.send_keys(["i"])
         await shows(vim, "-- INSERT --")
-        vim.write("first línea\rsecond".encode())
+        await vim.write("first línea\rsecond".encode())
         await shows(vim, "(?m)^first línea\nsecond$")
         await vim.send_keys(["Escape"])
-        vim.write(b":set splitright | vsplit\r")
+        await vim.write(b":set splitright | vsplit\r")
         await shows(vim, r"(?m)^first línea +.first línea")
-        vim.resize(100, 30)
+        await vim.resize(100, 30)
         screen = await shows(vim, r"(?m)(^~ +.~\n){26}")
         assert (screen.cols, screen.rows) == (100, 30)
-        vim.write(b":wqa\r")
+        await vim.write(b":wqa\r")
         assert (await vim.wait()).code == 0
         assert not (await vim.screen()).alternate_screen
     assert (tmp_path / "note.txt").read_text() == "first línea\nsecond\n"
@@ -74,7 +73,7 @@ async def test_less_searches_and_quits(tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("".join(f"line {number}\n" for number in range(1, 501)))
     async with open_process(on_terminal("less", "lines", root=str(tmp_path))) as less:
         await shows(less, "(?m)^line 1\nline 2\n")
-        less.write(b"/line 321\r")
+        await less.write(b"/line 321\r")
         await shows(less, "(?m)^line 321\nline 322\n")
         await less.send_keys(["G"])
         await shows(less, "(?m)^line 500\n")
@@ -100,12 +99,18 @@ async def test_a_python_dialogue() -> None:
         await said(process, "(?m)^42$")
         await process.submit("import time; print('go'); time.sleep(100)")
         await said(process, "(?m)^go$")
-        process.interrupt()
+        await process.interrupt()
         await said(process, "KeyboardInterrupt")
         assert (await wait_for(process, Prompt(), timeout=10)).met
-        process.end_input()
+        await process.end_input()
         # An interpreter that was interrupted once may end itself by that very signal.
         assert (await process.wait()).signal in (None, "SIGINT")
+
+
+async def job_in_foreground(shell: Process) -> None:
+    async with asyncio.timeout(30):
+        while (probe := (await shell.look()).probe) and probe.foreground in ((), (shell.pid,)):  # noqa: ASYNC110 - the kernel tells nobody
+            await asyncio.sleep(0.01)
 
 
 @pytest.mark.requirement("design:process:control-keys")
@@ -115,12 +120,12 @@ async def test_job_control_in_bash() -> None:
     async with open_process(on_terminal("bash", "--norc", "--noprofile", "-i")) as bash:
         await said(bash, r"[$#] $")
         await bash.submit("sleep 1000")
-        await wait_until(lambda: bash.probe().foreground not in ((), (bash.pid,)))
+        await job_in_foreground(bash)
         await bash.send_keys(["C-z"])
         await said(bash, r"\[1\]\+ +Stopped +sleep 1000")
         await bash.submit("jobs; fg")
         await said(bash, r"\[1\]\+ +Stopped +sleep 1000\n(.*\n)*sleep 1000\n", bash.output.end - 1)
-        await wait_until(lambda: bash.probe().foreground not in ((), (bash.pid,)))
+        await job_in_foreground(bash)
         before = bash.output.end
         await bash.send_keys(["C-c"])
         await said(bash, r"\^C", before)
@@ -128,7 +133,7 @@ async def test_job_control_in_bash() -> None:
         await said(bash, "(?m)^code 130$")
         await bash.submit("exit 0 & cat; echo cat ended")
         await said(bash, r"(?m)^\[1\] \d+", before)
-        await wait_until(lambda: bash.probe().foreground not in ((), (bash.pid,)))
+        await job_in_foreground(bash)
         await bash.send_keys(["C-d"])
         await said(bash, r"(?s)\ncat ended\n.*[$#] $")
         await bash.send_keys(["C-d"])
@@ -166,7 +171,7 @@ async def test_a_query_of_the_terminal_is_answered_once() -> None:
         await said(process, "ready")
         assert "ready" in (await process.screen()).text
         assert "ready" in (await process.screen()).text
-        process.write(b"typed.")
+        await process.write(b"typed.")
         assert (await process.wait()).code == 0
         place, device, rest = process.output.read(0).data.decode().split("\n")[-2].strip().split("|")
     assert place == r"$'\E[1;3'"

@@ -198,7 +198,7 @@ async def test_a_tree_knows_that_the_number_of_its_leader_is_free_again() -> Non
     async with open_process(Command(argv=("cat",))) as process:
         assert isinstance(process.tree, PosixTree)
         assert not process.tree.leader_collected
-        process.end_input()
+        await process.end_input()
         await process.wait()
         assert process.tree.leader_collected
 

@@ -70,16 +70,16 @@ async def test_a_child_that_cannot_be_watched_is_ended_again(monkeypatch: pytest
 @pytest.mark.requirement("design:input:backlog")
 async def test_many_small_pieces_of_input_count_for_what_they_cost() -> None:
     async with open_process(Command(argv=("sleep", "1000"))) as process:
-        process.write(bytes(1 << 20))
+        await process.write(bytes(1 << 20))
 
-        def press_keys() -> None:
+        async def press_keys() -> None:
             for _ in range(100_000):
-                process.write(b"x")
+                await process.write(b"x")
 
         with pytest.raises(InputBacklogError, match=r"bytes in \d+ pieces wait already"):
-            press_keys()
+            await press_keys()
         for _ in range(1000):
-            process.write(b"")
+            await process.write(b"")
 
 
 @pytest.mark.requirement("design:screen:answers")

@@ -30,6 +30,12 @@ async def text_of(process: Process, pattern: str, since: int = 0) -> str:
     return waited.match
 
 
+async def probe_of(process: Process) -> Probe:
+    probe = (await process.look()).probe
+    assert probe is not None
+    return probe
+
+
 @on_both_streams
 @pytest.mark.requirement("design:wait:exit")
 @pytest.mark.requirement("design:wait:until")
@@ -49,7 +55,7 @@ async def test_until_output(stdio: Pipes | Pty) -> None:
         assert not (await wait_for(process, Output(1), timeout=0.1)).met
         await process.submit()
         assert (await wait_for(process, Output(1), timeout=10)).met
-        process.kill()
+        await process.kill()
         end = process.output.end
         assert await wait_for(process, Output(end), timeout=10) == Waited(met=False, offset=end)
 
@@ -137,16 +143,18 @@ async def test_a_cancelled_wait_leaves_nothing(until: Until) -> None:
 async def test_a_program_that_reads_is_waiting_for_certain(script: str, waiting: WaitingForInput) -> None:
     async with open_process(shell(script)) as process:
         assert (await wait_for(process, Prompt(), timeout=10)).met
-        assert process.waiting_for_input is waiting
+        assert (await process.look()).waiting is waiting
 
 
 @pytest.mark.requirement("design:wait:prompt")
 async def test_a_program_that_reads_from_a_pipe_is_waiting() -> None:
     async with open_process(shell("sleep 0.1; cat; read x </dev/null; sleep 100", Pipes())) as process:
         assert (await wait_for(process, Prompt(), timeout=10)).met
-        assert process.waiting_for_input is WaitingForInput.YES
-        process.end_input()
-        await wait_until(lambda: process.waiting_for_input is WaitingForInput.NO)
+        assert (await process.look()).waiting is WaitingForInput.YES
+        await process.end_input()
+        async with asyncio.timeout(10):
+            while (await process.look()).waiting is not WaitingForInput.NO:  # noqa: ASYNC110 - the kernel tells nobody
+                await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("program", [("python3", "-q"), ("bash", "--norc", "-i")])
@@ -167,7 +175,7 @@ async def test_an_interpreter_is_at_its_prompt(program: tuple[str, ...]) -> None
 async def test_a_program_that_works_is_not_waiting(script: str) -> None:
     async with open_process(shell(script)) as process:
         assert not (await wait_for(process, Prompt(), timeout=1)).met
-        assert process.waiting_for_input is WaitingForInput.NO
+        assert (await process.look()).waiting is WaitingForInput.NO
 
 
 @pytest.mark.requirement("design:probe:certain")
@@ -176,24 +184,26 @@ async def test_a_program_in_poll_is_only_likely_to_wait() -> None:
     async with open_process(Command(argv=("python3", "-c", code), stdio=Pty())) as process:
         await text_of(process, "> ")
         assert (await wait_for(process, Prompt(), timeout=10)).met
-        assert process.probe().reading is Certainty.UNKNOWN
-        assert process.waiting_for_input is WaitingForInput.LIKELY
-        process.kill()
+        look = await process.look()
+        assert look.probe is not None
+        assert look.probe.reading is Certainty.UNKNOWN
+        assert look.waiting is WaitingForInput.LIKELY
+        await process.kill()
         await process.wait()
-        assert process.waiting_for_input is WaitingForInput.NO
+        assert (await process.look()).waiting is WaitingForInput.NO
 
 
 @pytest.mark.requirement("design:probe:tty")
 async def test_a_probe_tells_modes_and_foreground() -> None:
     async with open_process(shell("set -m; stty raw -echo -isig; (echo ready; exec sleep 100); :")) as process:
         await text_of(process, "ready")
-        probe = process.probe()
+        probe = await probe_of(process)
         assert (probe.line_mode, probe.echo, probe.signals) == (False, False, False)
         assert process.pid not in probe.foreground
         assert len(probe.foreground) == 1
     async with open_process(shell("echo ready; sleep 100; :")) as process:
         await text_of(process, "ready")
-        probe = process.probe()
+        probe = await probe_of(process)
         assert (probe.line_mode, probe.echo, probe.signals) == (True, True, True)
         assert process.pid in probe.foreground
 
@@ -239,7 +249,7 @@ async def test_a_prompt_comes_with_its_text_and_is_a_new_one_after_an_answer() -
             waited = await wait_for(process, Prompt(), timeout=10)
             assert waited.met
             assert process.output.read(0, waited.offset).data.endswith(question)
-            process.write(b"x\n")
+            await process.write(b"x\n")
 
 
 @pytest.mark.parametrize("until", ["abc", None, Exit, Text(cast("str", b"abc")), Text("(")], ids=repr)
@@ -262,8 +272,8 @@ async def test_who_has_not_read_its_answer_yet_is_not_asking_again() -> None:
         assert (await wait_for(process, Prompt(), timeout=10)).met
         os.kill(process.pid, signal.SIGSTOP)  # as if the system let it wait for its turn
         await wait_until(lambda: (found := entry(process.pid)) is not None and found.state == "T")
-        assert process.probe().reading is Certainty.YES
-        process.write(b"x\n")
-        assert process.probe().reading is Certainty.NO
+        assert (await probe_of(process)).reading is Certainty.YES
+        await process.write(b"x\n")
+        assert (await probe_of(process)).reading is Certainty.NO
         os.kill(process.pid, signal.SIGCONT)
         await text_of(process, r"x\nx\n")

@@ -144,7 +144,7 @@ async def _exec(words: tuple[str, ...], options: _Options) -> int:
         # Adoption finds everybody a control group would, without the cost of making one.
         async with ProcessTable(contain=False, adopt_orphans=True) as table:
             process = await table.start(to_run)
-            signals.hand_to(process)
+            signals.hand_to(process, table.in_background)
             if options.timeout is not None:
                 loop = asyncio.get_running_loop()
                 loop.call_later(options.timeout + _LAST_WORDS_SECONDS, _let_go_after_timeout, process, streams)
@@ -158,7 +158,7 @@ async def _exec(words: tuple[str, ...], options: _Options) -> int:
                     if streams.failure is not None:
                         process.stop_soon()
 
-            with TypedInput(process) if typed else contextlib.nullcontext():
+            with TypedInput(process, table.in_background) if typed else contextlib.nullcontext():
                 await take_all(process, take)
                 status = await process.wait()
             if signals.caught is not None or (signals.passed_on and status.shell_code == _INTERRUPTED):

@@ -1,14 +1,18 @@
 """What the command of `tether exec` reads: our own stdin, or what is typed at our terminal."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Self
 
 from tether.errors import TetherError
-from tether.process.process import Process
+from tether.process.place import PlacedProcess
+
+InBackground = Callable[[Coroutine[object, object, object]], None]
 
 _STDIN = 0
 _AT_ONCE = 65536
@@ -29,8 +33,9 @@ def at_terminal() -> bool:
 class TypedInput:
     """Hands what is typed to the command, as long as the terminal is ours to read."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: PlacedProcess, in_background: InBackground) -> None:
         self._process = process
+        self._in_background = in_background
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -65,15 +70,21 @@ class TypedInput:
         if not data:
             self._end()
             return
+        self._in_background(self._pass_on(data))
+
+    async def _pass_on(self, data: bytes) -> None:
         try:
-            self._process.write(data)
+            await self._process.write(data)
         except TetherError:
             self._rest()
 
     def _end(self) -> None:
         self._rest()
-        if self._process.probing:
-            self._process.end_input()
+        self._in_background(self._pass_end_on())
+
+    async def _pass_end_on(self) -> None:
+        with contextlib.suppress(TetherError):  # who has ended or reads no more needs no end of input
+            await self._process.end_input()
 
     def _rest(self) -> None:
         if self._timer is not None:

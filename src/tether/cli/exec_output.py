@@ -24,8 +24,7 @@ async def take_all(process: Process, take: Callable[[int, bytes], Awaitable[None
             for chunk in process.output.chunks(part.start, part.end):
                 await take(chunk.stream, part.data[chunk.start - part.start : chunk.end - part.start])
             offset = part.end
-            process.output.discard_before(offset)
-            process.read_on()
+            await process.discard_before(offset)
         elif process.exit_status is not None:
             return
         else:

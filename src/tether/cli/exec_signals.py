@@ -8,6 +8,8 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Self
 
+from tether.cli.exec_input import InBackground
+from tether.errors import TetherError
 from tether.process.process import Process
 
 _NAMES = [
@@ -41,6 +43,7 @@ class EndingSignals:
         self._at_terminal = at_terminal
         self._loop = asyncio.get_running_loop()
         self._process: Process | None = None
+        self._in_background: InBackground | None = None
         self._timers: list[asyncio.TimerHandle] = []
         self._numbers: list[signal.Signals] = []
 
@@ -63,9 +66,9 @@ class EndingSignals:
                 self._loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
 
-    def hand_to(self, process: Process) -> None:
+    def hand_to(self, process: Process, in_background: InBackground) -> None:
         """The command has started: from now on it is told."""
-        self._process = process
+        self._process, self._in_background = process, in_background
         if self.caught is not None:
             self._end(process, self.caught)
 
@@ -86,18 +89,22 @@ class EndingSignals:
             self.caught = self.caught or number
         elif self.caught is not None:
             self._let_go()
-            process.kill()
+            process.kill_now()
         elif number == signal.SIGINT and self._at_terminal and not self.passed_on:
             self.passed_on = True
-            _interrupt(process)
+            self._interrupt(process)
         else:
             self.caught = number
             self._end(process, number)
 
+    def _interrupt(self, process: Process) -> None:
+        assert self._in_background is not None
+        self._in_background(_interrupt(process))
+
     def _end(self, process: Process, number: int) -> None:
         self._timers.append(self._loop.call_later(_LAST_WORDS_SECONDS, self._let_go))
         if number == signal.SIGINT and not self.passed_on:
-            _interrupt(process)
+            self._interrupt(process)
             self._timers.append(self._loop.call_later(_INTERRUPT_SECONDS, process.stop_soon))
         else:
             process.stop_soon()
@@ -107,8 +114,7 @@ def _numbers() -> list[signal.Signals]:
     return [number for number in signal.Signals if number.name in _NAMES]
 
 
-def _interrupt(process: Process) -> None:
-    if process.probing:
-        # Nobody of its group may be ours to signal, as under sudo: the stop that follows says so.
-        with contextlib.suppress(OSError):
-            process.interrupt()
+async def _interrupt(process: Process) -> None:
+    # It has ended, or nobody of its group may be ours to signal, as under sudo: the stop that follows says so.
+    with contextlib.suppress(OSError, TetherError):
+        await process.interrupt()

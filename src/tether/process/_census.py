@@ -1,17 +1,24 @@
 """One look at every process of the system, from which any number of trees can be picked."""
 
 import errno
+import functools
 import os
+import stat
 import subprocess
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
 from tether.process._child import Member
 from tether.process.command import COOKIE
 
+KEEPER = "TETHER_KEEPER"
+KEEPER_LOCK = "keeper.lock"
+
 _READ_BYTES = 1 << 16
+_LOCK_BYTES = 256
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -41,28 +48,56 @@ class Census:
         self._by_parent: defaultdict[int, list[int]] = defaultdict(list)
         self._by_session: defaultdict[int, list[int]] = defaultdict(list)
         self._by_cookie: defaultdict[str, list[int]] = defaultdict(list)
+        self._cookies: dict[int, list[str]] = {}
         self._uncookied: list[Entry] = []
+        self._keepers: dict[int, bool] = {}
         for entry in self.by_pid.values():
             self._by_parent[entry.parent].append(entry.pid)
             for leader in {entry.session, entry.group}:
                 self._by_session[leader].append(entry.pid)
-            cookies = _cookies(entry.pid)
-            if not cookies:
+            environment = _environment(entry.pid)
+            home = _variable(environment, KEEPER)
+            self._keepers[entry.pid] = bool(home) and _is_locked_by(home, entry.pid)
+            cookies = _variable(environment, COOKIE).decode("ascii", "replace").split()
+            # A keeper's own helpers inherit its environment: they are nobody's lost orphans.
+            if not cookies and not home:
                 self._uncookied.append(entry)
+            self._cookies[entry.pid] = cookies
             for process_id in cookies:
                 self._by_cookie[process_id].append(entry.pid)
 
-    def belonging_to(self, leader: int | None, process_id: str) -> list[Entry]:
-        """The leader's session and group, whoever carries the cookie, and everybody who descends from those."""
-        found = set(self._by_cookie[process_id])
+    def belonging_to(self, leader: int | None, process_id: str, others: Container[str] = ()) -> list[Entry]:
+        """The leader's session and group, whoever carries the cookie, and everybody who descends from those.
+
+        Left out are keepers, whom they keep, and whoever one of `others` was started for within this tree.
+        """
+        found = {pid for pid in self._by_cookie[process_id] if not self._started_for(pid, process_id, others)}
         if leader is not None:
             found |= {leader, *self._by_session[leader]} & self.by_pid.keys()
+        found = {pid for pid in found if not self.kept(pid, leader)}
         to_visit = list(found)
         while to_visit:
-            children = [pid for pid in self._by_parent[to_visit.pop()] if pid not in found]
+            beneath = self._by_parent[to_visit.pop()]
+            children = [pid for pid in beneath if pid not in found and not self._keepers[pid]]
             found.update(children)
             to_visit += children
         return [self.by_pid[pid] for pid in found]
+
+    def kept(self, pid: int, leader: int | None) -> bool:
+        """Whether `pid` is a keeper or kept by one, other than by `leader` and by keepers that keep us."""
+        return _kept(pid, leader, self._entry, self._is_keeper)
+
+    def _started_for(self, pid: int, process_id: str, others: Container[str]) -> bool:
+        cookies = self._cookies[pid]
+        return any(inner in others for inner in cookies[cookies.index(process_id) + 1 :])
+
+    def _entry(self, pid: int) -> Entry | None:
+        return self.by_pid.get(pid) or entry(pid)
+
+    def _is_keeper(self, pid: int) -> bool:
+        if pid not in self._keepers:  # it is older than whom this census is about
+            self._keepers[pid] = is_keeper(pid)
+        return self._keepers[pid]
 
     def uncookied(self) -> list[Entry]:
         """Whoever has no cookie of ours, or does not let us look."""
@@ -82,15 +117,34 @@ def entry(pid: int) -> Entry | None:
     """What the system says of process `pid` now; None when there is none."""
     if sys.platform != "linux":
         return _processes_by_ps().get(pid)
-    stat = _contents(f"/proc/{pid}/stat", 1024)
-    if not stat:
+    line = _contents(f"/proc/{pid}/stat", 1024)
+    if not line:
         return None
     # The name in parentheses may itself hold spaces and parentheses.
-    fields = stat[stat.rindex(b")") + 2 :].split()
+    fields = line[line.rindex(b")") + 2 :].split()
     if len(fields) < 20:
         return None
     state, parent, group, session = fields[:4]
     return Entry(pid, fields[19].decode(), int(parent), int(group), int(session), state.decode())
+
+
+def is_keeper(pid: int) -> bool:
+    """Whether `pid` is a keeper: it says so in its environment, and the lock of the home it names says the same."""
+    home = _variable(_environment(pid), KEEPER)
+    return bool(home) and _is_locked_by(home, pid)
+
+
+def kept_among(pids: Iterable[int], leader: int | None) -> set[int]:
+    """Those of `pids` of whom `Census.kept` would be true, without a census."""
+    look, keeps = functools.cache(entry), functools.cache(is_keeper)
+    return {pid for pid in pids if _kept(pid, leader, look, keeps)}
+
+
+def group_members(group: int) -> list[int]:
+    """Everybody in a process group, where that can be told without a census."""
+    if sys.platform != "linux":
+        return []
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal() and _group_of(int(name)) == group]
 
 
 def offspring(pid: int) -> list[int]:
@@ -148,13 +202,64 @@ def _processes_by_ps() -> dict[int, Entry]:
     return table
 
 
-def _cookies(pid: int) -> list[str]:
-    """The ids of our processes that `pid` descends from, as its environment tells."""
-    environment = _contents(f"/proc/{pid}/environ", 1 << 20)
-    begin = (b"\0" + environment).find(b"\0" + COOKIE.encode() + b"=")
-    if begin < 0:
-        return []
-    return environment[begin:].split(b"\0", 1)[0].partition(b"=")[2].decode("ascii", "replace").split()
+def _kept(pid: int, leader: int | None, look: Callable[[int], Entry | None], keeps: Callable[[int], bool]) -> bool:
+    while pid > 1 and pid not in (leader, os.getpid()):
+        if keeps(pid):
+            return not _is_above_us(pid, look)
+        one = look(pid)
+        if one is None:
+            return False
+        pid = one.parent
+    return False
+
+
+def _is_above_us(pid: int, look: Callable[[int], Entry | None]) -> bool:
+    above = os.getppid()
+    while above > 1 and above != pid:
+        one = look(above)
+        above = 0 if one is None else one.parent
+    return above == pid
+
+
+def _is_locked_by(home: bytes, pid: int) -> bool:
+    """Whether the lock in `home` is ours and names `pid`."""
+    if not os.path.isabs(home):
+        return False
+    try:
+        # Whatever else a program may have put there must not make us wait or lead us elsewhere.
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(os.path.join(home, KEEPER_LOCK.encode()), flags)
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise  # not to be able to look is not to see that it is none
+        return False
+    try:
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode):
+            return False
+        return os.read(descriptor, _LOCK_BYTES).split()[:1] == [str(pid).encode()]
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _environment(pid: int) -> bytes:
+    """What `pid` was started with, each variable between NULs; empty where the system does not tell."""
+    return b"\0" + _contents(f"/proc/{pid}/environ", 1 << 20)
+
+
+def _variable(environment: bytes, name: str) -> bytes:
+    sign = b"\0" + name.encode() + b"="
+    begin = environment.find(sign)
+    return b"" if begin < 0 else environment[begin + len(sign) :].split(b"\0", 1)[0]
+
+
+def _group_of(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return -1
 
 
 def children_of(pid: int) -> list[int]:

@@ -18,12 +18,17 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Containment:
-    """How the members of a tree will be recognised."""
+    """How the members of a tree will be recognised.
+
+    `shared_reaper` is for a process of one thread that has many trees and is handed the orphans of all of them:
+    such an orphan belongs to a tree only if something else says so, and a `Reaper` collects it.
+    """
 
     process_id: str
     root: str
     control_group: bool
     adopt_orphans: bool
+    shared_reaper: bool = False
 
 
 class Tree(Protocol):
@@ -155,6 +160,18 @@ class Child(Protocol):
 
     def probe(self) -> Probe:
         """One look at what it is doing with its input."""
+        ...
+
+    def state(self) -> dict[str, object]:
+        """What `restore_child` needs after this process has become another program: JSON values only.
+
+        Raises:
+            OSError: a child cannot be handed over on this system.
+        """
+        ...
+
+    def descriptors(self) -> list[int]:
+        """What must stay open when this process becomes another program."""
         ...
 
     def destroy(self) -> None:

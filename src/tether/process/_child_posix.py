@@ -2,22 +2,22 @@
 
 import asyncio
 import contextlib
-import ctypes
 import errno
-import fcntl
 import logging
 import os
 import signal
-import struct
 import sys
 import termios
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from contextlib import nullcontext
 
-from tether.errors import LineTooLongError, PtyUnavailableError, TooManyOpenFilesError
+from tether.errors import LineTooLongError, PtyUnavailableError
+from tether.process._cgroup import Cgroup
 from tether.process._child import Containment, Receiver
 from tether.process._directory import open_directory
+from tether.process._ends_posix import close_all, open_terminal, pipe_clear_of_streams, set_window_size
+from tether.process._saved_state import saved, saved_part
 from tether.process._spawn_posix import Streams, spawn, start_error
 from tether.process._tree import PosixTree, become_reaper
 from tether.process._tty import probe_pipe, probe_terminal
@@ -35,8 +35,6 @@ _RETRY_SECONDS = 0.05
 _STDOUT, _STDERR = 1, 2
 _LINE_LIMIT = 4095 if sys.platform == "linux" else 1023
 
-_libc = ctypes.CDLL(None, use_errno=True)
-
 
 class PosixChild:
     """One child, our ends of its streams, and the watch on its end."""
@@ -48,6 +46,7 @@ class PosixChild:
         "_outputs",
         "_paused",
         "_receiver",
+        "_restored",
         "_retry",
         "_watch",
         "line_limit",
@@ -67,19 +66,20 @@ class PosixChild:
         self._outputs = outputs
         self._watch = -1
         self._paused = False
+        self._restored = False
         self._retry: asyncio.TimerHandle | None = None
         self._callback: Callable[[], None] | None = None
 
     def attach(self, loop: asyncio.AbstractEventLoop, receiver: Receiver) -> None:
         """Begin to read its output and to watch for its end."""
         self._loop, self._receiver = loop, receiver
-        if hasattr(os, "pidfd_open"):
-            self._watch = self._open_watch()
-            if self._watch >= 0:
-                loop.add_reader(self._watch, self._reap)
-        else:
-            threading.Thread(target=self._wait_in_thread, name=f"wait-{self.pid}", daemon=True).start()
-        self._read_on()
+        if self._restored:
+            for descriptor in self.descriptors():
+                os.set_inheritable(descriptor, False)  # noqa: FBT003 - it takes no keyword
+        if not self.tree.leader_collected:
+            self._watch_end()
+        if not self._paused:
+            self._read_on()
 
     def pause(self) -> None:
         """Stop reading its output; the child blocks once its pipe or terminal is full."""
@@ -153,6 +153,25 @@ class PosixChild:
             return probe_terminal(self._input, self.terminal_name, self.pid)
         return probe_pipe(-1 if self.pty else self._input, self.pid)
 
+    def mark_restored(self, *, paused: bool) -> None:
+        """It was started by the program that this process was before."""
+        self._restored, self._paused = True, paused
+
+    def state(self) -> dict[str, object]:
+        """What `restore_child` needs after this process has become another program: JSON values only."""
+        return {
+            "pid": self.pid,
+            "terminal": self.terminal_name or "",
+            "input": self._input,
+            "outputs": {str(stream): descriptor for stream, descriptor in self._outputs.items()},
+            "paused": self._paused,
+            "tree": self.tree.state(),
+        }
+
+    def descriptors(self) -> list[int]:
+        """What must stay open when this process becomes another program."""
+        return sorted({self._input, *self._outputs.values()} - {-1})
+
     def destroy(self) -> None:
         """Kill the child itself and collect it, now: for a start that failed half-way."""
         self.tree.kill_at_once()
@@ -169,13 +188,21 @@ class PosixChild:
         self._close_input()
         self._close_watch()
 
+    def _watch_end(self) -> None:
+        if not hasattr(os, "pidfd_open"):
+            threading.Thread(target=self._wait_in_thread, name=f"wait-{self.pid}", daemon=True).start()
+            return
+        self._watch = self._open_watch()
+        if self._watch >= 0:
+            self._loop.add_reader(self._watch, self._reap)
+
     def _open_watch(self) -> int:
         try:
             return os.pidfd_open(self.pid)
         except ProcessLookupError:
             # This process ignores SIGCHLD, so the system has collected the child already.
             logger.warning("pid=%s ended unseen: SIGCHLD is ignored here, so its exit code is lost", self.pid)
-            self._loop.call_soon(partial(self._receiver.exited, None, None, core_dumped=False))
+            self._loop.call_soon(self._gone, None, None)
             return -1
         except OSError as error:
             raise start_error(error.errno or errno.EMFILE, f"pid {self.pid}") from error
@@ -321,9 +348,33 @@ def start_child(command: Command, env: Mapping[str, str], containment: Containme
         StartError: of the kind that says why; nothing is left behind.
         LineTooLongError: the given input has a line that a terminal would cut.
     """
-    warnings: list[str] = []
     if containment.adopt_orphans:
         become_reaper()
+    # Whoever shares its reaper has one thread: only then nobody else is born in the group meanwhile.
+    born_in = containment.shared_reaper and containment.control_group
+    with Cgroup.around_us(containment.process_id) if born_in else nullcontext() as group:
+        child, warnings = _start(command, env, containment.process_id)
+    child.tree = PosixTree(child.pid, containment, on_terminal=child.pty, born_in=group)
+    return child, warnings
+
+
+def restore_child(state: Mapping[str, object]) -> PosixChild:
+    """The child that gave this state, in the same process as another program; touches nothing before `attach`.
+
+    Raises:
+        ValueError: something in the state is missing or of another kind.
+    """
+    streams = saved_part(state, "outputs")
+    outputs = {int(stream): saved(streams, stream, int) for stream in streams}
+    terminal = saved(state, "terminal", str)
+    child = PosixChild(saved(state, "pid", int), saved(state, "input", int), outputs, terminal or None)
+    child.tree = PosixTree.restored(saved_part(state, "tree"))
+    child.mark_restored(paused=saved(state, "paused", bool))
+    return child
+
+
+def _start(command: Command, env: Mapping[str, str], process_id: str) -> tuple[PosixChild, list[str]]:
+    warnings: list[str] = []
     path = command.root if command.cwd == "." else os.path.join(command.root, command.cwd)
     directory = open_directory(command.root, command.cwd)
     try:
@@ -335,14 +386,13 @@ def start_child(command: Command, env: Mapping[str, str], containment: Containme
             except PtyUnavailableError as error:
                 if command.stdio.required:
                     raise
-                logger.warning("process=%s %s", containment.process_id, error)
+                logger.warning("process=%s %s", process_id, error)
                 warnings.append(f"no terminal, running on pipes instead: {error}")
                 child = _start_on_pipes(program, command.argv, env, directory, Pipes())
         else:
             child = _start_on_pipes(program, command.argv, env, directory, command.stdio)
     finally:
         os.close(directory)
-    child.tree = PosixTree(child.pid, containment, on_terminal=child.pty)
     return child, warnings
 
 
@@ -353,16 +403,16 @@ def _start_on_pipes(
     try:
         theirs_in = ours_in = -1
         if not stdio.inherit_stdin:
-            theirs_in, ours_in = _pipe(opened)
-        out, theirs_out = _pipe(opened)
-        err, theirs_err = _pipe(opened)
+            theirs_in, ours_in = pipe_clear_of_streams(opened)
+        out, theirs_out = pipe_clear_of_streams(opened)
+        err, theirs_err = pipe_clear_of_streams(opened)
         streams = Streams(None, None if theirs_in < 0 else theirs_in, theirs_out, theirs_err)
         pid = spawn(program, argv, env, directory, streams)
     except OSError as error:
-        _close_all(opened)
+        close_all(opened)
         raise start_error(error.errno or errno.EMFILE, program) from error
     except BaseException:
-        _close_all(opened)
+        close_all(opened)
         raise
     for descriptor in (theirs_in, theirs_out, theirs_err):
         if descriptor >= 0:
@@ -377,7 +427,7 @@ def _start_on_terminal(
     program: str, argv: Sequence[str], env: Mapping[str, str], directory: int, stdio: Pty
 ) -> PosixChild:
     """The child opens the terminal itself, so that it becomes its controlling one."""
-    master, name = _open_terminal()
+    master, name = open_terminal()
     try:
         set_window_size(master, stdio.cols, stdio.rows)
         pid = spawn(program, argv, env, directory, Streams(terminal=name))
@@ -392,57 +442,3 @@ def _check_lines(data: bytes) -> None:
     longest = max(map(len, data.replace(b"\r", b"\n").split(b"\n")))
     if longest > _LINE_LIMIT:
         raise LineTooLongError(longest, _LINE_LIMIT)
-
-
-def set_window_size(terminal: int, cols: int, rows: int) -> None:
-    """Set a terminal's size; the programs on it are told by SIGWINCH."""
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
-
-
-def _open_terminal() -> tuple[int, str]:
-    try:
-        if sys.platform == "linux":
-            return _open_linux_terminal()
-        master, slave = os.openpty()
-        name = os.ttyname(slave)
-        os.close(slave)
-        os.set_blocking(master, False)
-    except OSError as error:
-        if error.errno in (errno.EMFILE, errno.ENFILE):
-            raise TooManyOpenFilesError(
-                f"cannot open a pseudo-terminal: {error.strerror}; "
-                "close processes that are not needed or raise `ulimit -n`"
-            ) from error
-        raise PtyUnavailableError(
-            f"no pseudo-terminal to be had: {error.strerror}; end other terminals, "
-            "see /proc/sys/kernel/pty/max and whether /dev/pts is mounted, or run the command on pipes"
-        ) from error
-    return master, name
-
-
-def _open_linux_terminal() -> tuple[int, str]:
-    """Our side only: the other is opened by the child, as its controlling terminal."""
-    master = os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
-    name = ctypes.create_string_buffer(64)
-    if _libc.unlockpt(master) or _libc.ptsname_r(master, name, ctypes.sizeof(name)):
-        number = ctypes.get_errno()
-        os.close(master)
-        raise OSError(number, os.strerror(number))
-    return master, os.fsdecode(name.value)
-
-
-def _pipe(opened: list[int]) -> tuple[int, int]:
-    """A pipe clear of descriptors 0 to 2, which the child's own streams will take."""
-    ends = list(os.pipe())
-    opened += ends
-    for position, end in enumerate(ends):
-        if end < 3:
-            ends[position] = fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3)
-            opened[opened.index(end)] = ends[position]
-            os.close(end)
-    return ends[0], ends[1]
-
-
-def _close_all(descriptors: list[int]) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)

@@ -4,6 +4,7 @@ Unlike on POSIX the tree is ended, never asked to end, and closing a child ends 
 """
 
 import asyncio
+import errno
 import logging
 import ntpath
 import os
@@ -132,6 +133,18 @@ class WindowsChild:
         """Windows tells nobody what another process does with its input."""
         return Probe(line_mode=False, echo=True, signals=self.pty, foreground=(), reading=Certainty.UNKNOWN)
 
+    def state(self) -> dict[str, object]:
+        """Nothing: a program on Windows cannot become another and keep its children.
+
+        Raises:
+            OSError: always.
+        """
+        raise _no_successor()
+
+    def descriptors(self) -> list[int]:
+        """None: see `state`."""
+        return []
+
     def destroy(self) -> None:
         """Kill the child itself and collect it, now: for a start that failed half-way."""
         self.tree.kill_at_once()
@@ -150,6 +163,19 @@ class WindowsChild:
             self._waiter.join(STOP_SECONDS)
         self._ends.close()
         self._process.close()
+
+
+def restore_child(state: Mapping[str, object]) -> WindowsChild:  # noqa: ARG001 - there is none
+    """The counterpart of `WindowsChild.state`.
+
+    Raises:
+        OSError: always.
+    """
+    raise _no_successor()
+
+
+def _no_successor() -> OSError:
+    return OSError(errno.ENOTSUP, "a program on Windows cannot hand its children over; end them and start again")
 
 
 def start_child(command: Command, env: Mapping[str, str], containment: Containment) -> tuple[WindowsChild, list[str]]:

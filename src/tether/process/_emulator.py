@@ -248,7 +248,8 @@ class Emulator:
             pieces.append(b"\x1b]2;" + self.title.encode() + b"\x1b\\")
         if self.alternate_screen:
             with contextlib.suppress(EmulatorError):
-                pieces.insert(0, self._primary_vt())
+                # Its margins would cut what is drawn next, which brings margins of its own.
+                pieces[:0] = [self._primary_vt(), b"\x1b7\x1b[r\x1b8"]
         with contextlib.suppress(EmulatorError):
             pieces.append(
                 _fill(

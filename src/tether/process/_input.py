@@ -1,10 +1,13 @@
 """What goes into a child: at once where it takes it, queued where it does not, refused where it cannot."""
 
+import base64
 import logging
 from collections import deque
+from collections.abc import Mapping
 
 from tether.errors import InputBacklogError, InputRefusedError, LineTooLongError, ProcessEndedError
 from tether.process._child import Child
+from tether.process._saved_state import saved
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +36,29 @@ class Input:
     @property
     def _cost(self) -> int:
         return self._bytes + _PIECE_BYTES * len(self._queue) if self._queue else 0
+
+    def state(self) -> dict[str, object]:
+        """What waits, and what is known of the child's reading, as JSON values."""
+        waiting = b"".join(self._queue or ())
+        return {
+            "waiting": base64.b64encode(waiting).decode("ascii"),
+            "line_bytes": self._line_bytes,
+            "ended": self._ended,
+            "refused": self._refused,
+        }
+
+    def restore(self, state: Mapping[str, object]) -> None:
+        """Go on from what `state` said; nothing is sent before `resume`."""
+        waiting = base64.b64decode(saved(state, "waiting", str))
+        if waiting:
+            self._queue, self._bytes = deque([memoryview(waiting)]), len(waiting)
+        self._line_bytes = saved(state, "line_bytes", int)
+        self._ended, self._refused = saved(state, "ended", bool), saved(state, "refused", bool)
+
+    def resume(self) -> None:
+        """Send what waits."""
+        if self._queue:
+            self._child.on_writable(self._feed)
 
     def write(self, data: bytes) -> bool:
         """Send what somebody typed; True when all of it was taken at once.

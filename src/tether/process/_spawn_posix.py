@@ -1,13 +1,15 @@
 """Starting a child on POSIX: posix_spawn with every detail as a file action, fork only where it cannot do it."""
 
+import contextlib
 import ctypes
 import errno
 import fcntl
 import os
+import resource
 import signal
 import sys
 import termios
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tether.errors import (
@@ -24,6 +26,9 @@ _SETSIGDEF, _SETSIGMASK = 0x04, 0x08
 _SETSID = 0x0400 if _DARWIN else 0x80
 _CLOEXEC_DEFAULT = 0x4000
 _OPAQUE_BYTES = 512  # larger than posix_spawn's opaque types anywhere
+_MANY_FILES = (65536, 10240)  # the second is as many as macOS gives
+
+_children_open_files: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,40 @@ class Streams:
     stdin: int | None = None
     stdout: int = -1
     stderr: int = -1
+
+
+def raise_open_files(children: int | None = None) -> None:
+    """Let this process, which must have one thread, have many files open; its children get the limit it had.
+
+    `children` is that limit where it was raised already, by the program this process was before.
+    """
+    global _children_open_files
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _children_open_files = soft if children is None else children
+    for wanted in _MANY_FILES:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        if 0 <= soft < most:
+            with contextlib.suppress(OSError, ValueError):  # fewer will do
+                resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+                return
+
+
+def children_open_files() -> int | None:
+    """How many files children may have open, where that is not what we may; for `raise_open_files` to be told."""
+    return _children_open_files
+
+
+@contextlib.contextmanager
+def _open_files_of_children() -> Generator[None]:
+    if _children_open_files is None:
+        yield
+        return
+    ours = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(_children_open_files, ours[1]), ours[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, ours)
 
 
 def spawn(program: str, argv: Sequence[str], env: Mapping[str, str], directory: int, streams: Streams) -> int:
@@ -127,14 +166,11 @@ def _posix_spawn(
         if hasattr(_libc, "posix_spawn_file_actions_addclosefrom_np"):
             _libc.posix_spawn_file_actions_addclosefrom_np(actions, 3)
         pid = ctypes.c_int()
-        failure = _libc.posix_spawn(
-            ctypes.byref(pid),
-            os.fsencode(program),
-            actions,
-            _ATTRIBUTES,
-            _strings(argv),
-            _strings([f"{name}={value}" for name, value in env.items()]),
-        )
+        path, words = os.fsencode(program), _strings(argv)
+        variables = _strings([f"{name}={value}" for name, value in env.items()])
+        # Only around the start itself: an action on a descriptor beyond the limit could not even be added.
+        with _open_files_of_children():
+            failure = _libc.posix_spawn(ctypes.byref(pid), path, actions, _ATTRIBUTES, words, variables)
         return failure, pid.value
     finally:
         _libc.posix_spawn_file_actions_destroy(actions)
@@ -182,7 +218,8 @@ def _become(
         os.fchdir(directory)
         os.closerange(3, say)
         os.closerange(say + 1, os.sysconf("SC_OPEN_MAX"))
-        os.execve(program, list(argv), dict(env))
+        with _open_files_of_children():
+            os.execve(program, list(argv), dict(env))
     except OSError as error:
         os.write(say, str(error.errno).encode())
     finally:

@@ -2,38 +2,106 @@
 
 import contextlib
 import ctypes
+import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Self
 
-from tether.process._census import Census, Entry, children_of, children_of_thread, entry, now, offspring
+from tether.process._census import (
+    Census,
+    Entry,
+    children_of,
+    children_of_thread,
+    entry,
+    group_members,
+    is_keeper,
+    kept_among,
+    now,
+    offspring,
+)
 from tether.process._cgroup import Cgroup
 from tether.process._child import Containment, Member
+from tether.process._saved_state import saved
+
+logger = logging.getLogger(__name__)
 
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 class PosixTree:
-    """Everything a process has started and that has not been ended."""
+    """Everything a process has started and that has not been ended; never a keeper nor what that keeps.
 
-    __slots__ = ("_adopts", "_cgroup", "_on_terminal", "_pid", "_process_id", "_root", "leader_collected", "since")
+    `born_in` is the control group its leader was started in, if it was.
+    """
 
-    def __init__(self, pid: int, containment: Containment, *, on_terminal: bool) -> None:
+    __slots__ = (
+        "__weakref__",
+        "_adopts",
+        "_cgroup",
+        "_on_terminal",
+        "_pid",
+        "_process_id",
+        "_root",
+        "_shares",
+        "leader_collected",
+        "since",
+    )
+
+    def __init__(
+        self, pid: int, containment: Containment, *, on_terminal: bool, born_in: Cgroup | None = None
+    ) -> None:
         self.since = now() - 1  # the start of processes is dated in coarse ticks
         self.leader_collected = False  # from then on its pid may become somebody else's
         self._pid = pid
         self._process_id = containment.process_id
         self._on_terminal = on_terminal
         self._root = containment.root
-        self._adopts = containment.adopt_orphans
-        self._cgroup = Cgroup.holding(pid, self._process_id) if containment.control_group else None
-        if self._cgroup is not None:
-            # Whoever it started before it was in the group; a program that has just begun has one thread.
-            for child in children_of_thread(pid, pid):
-                for early in (child, *offspring(child)):
-                    with contextlib.suppress(OSError):  # it is found by its parent all the same
-                        self._cgroup.add(early)
+        self._shares = containment.shared_reaper
+        self._adopts = containment.adopt_orphans and not self._shares
+        self._cgroup = born_in
+        if born_in is None and containment.control_group:
+            self._enter_group()
+        _trees[self._process_id] = self
+
+    @classmethod
+    def restored(cls, state: Mapping[str, object]) -> Self:
+        """The tree that gave this state, in the same process as another program; touches nothing.
+
+        Raises:
+            ValueError: something in the state is missing or of another kind.
+        """
+        containment = Containment(
+            saved(state, "process_id", str),
+            saved(state, "root", str),
+            control_group=False,
+            adopt_orphans=saved(state, "adopts", bool),
+            shared_reaper=saved(state, "shares", bool),
+        )
+        path = saved(state, "control_group", str)
+        group = Cgroup(path) if path else None
+        tree = cls(
+            saved(state, "pid", int), containment, on_terminal=saved(state, "on_terminal", bool), born_in=group
+        )
+        tree.since = saved(state, "since", float)
+        tree.leader_collected = saved(state, "leader_collected", bool)
+        return tree
+
+    def state(self) -> dict[str, object]:
+        """What `restored` needs, in JSON values."""
+        return {
+            "pid": self._pid,
+            "process_id": self._process_id,
+            "root": self._root,
+            "since": self.since,
+            "leader_collected": self.leader_collected,
+            "on_terminal": self._on_terminal,
+            "adopts": self._adopts,
+            "shares": self._shares,
+            "control_group": "" if self._cgroup is None else self._cgroup.path,
+        }
 
     def nearest(self) -> list[Member]:
         """Those members that can be told without a census: the control group, or the leader's offspring."""
@@ -41,17 +109,20 @@ class PosixTree:
             pids = self._cgroup.pids()
         else:
             pids = [] if self.leader_collected else [self._pid, *offspring(self._pid)]
-        return [one for pid in pids if (one := entry(pid)) is not None and one.alive]
+        return [one for one in self._unspared(pids) if one.alive]
 
     def members_in(self, census: object) -> list[Member]:
         """Everybody of this tree that is alive, according to one look at all processes."""
         assert isinstance(census, Census)
-        reused = self.leader_collected and self._pid in census.by_pid
-        found = {one.pid: one for one in census.belonging_to(None if reused else self._pid, self._process_id)}
+        leader = None if self.leader_collected and self._pid in census.by_pid else self._pid
+        found = {one.pid: one for one in census.belonging_to(leader, self._process_id, _trees)}
+        doubtful = [pid for pid in self._cgroup.pids() if pid not in found] if self._cgroup is not None else []
         if self._adopts:
-            found |= {one.pid: one for one in census.children(os.getpid())}
-        if self._cgroup is not None:
-            found |= {pid: one for pid in self._cgroup.pids() if (one := entry(pid)) is not None}
+            doubtful += [one.pid for one in census.children(os.getpid())]
+        for pid in doubtful:
+            one = entry(pid)
+            if one is not None and not census.kept(pid, leader):
+                found[pid] = one
         return [one for one in found.values() if one.alive and one.pid != os.getpid()]
 
     def strays_in(self, census: object) -> list[Member]:
@@ -62,7 +133,20 @@ class PosixTree:
         assert isinstance(census, Census)
         if self._cgroup is not None or self._adopts:
             return []
-        return [one for one in census.uncookied() if is_orphan(one) and runs_beneath(one.pid, self._root)]
+        return [
+            one
+            for one in census.uncookied()
+            if self._may_be_lost(one) and runs_beneath(one.pid, self._root) and not census.kept(one.pid, None)
+        ]
+
+    def leads(self, pid: int) -> bool:
+        """Whether `pid` is the leader's number, still."""
+        return pid == self._pid and not self.leader_collected
+
+    def _may_be_lost(self, one: Entry) -> bool:
+        if self._shares and one.parent == os.getpid():
+            return one.alive and not any(tree.leads(one.pid) for tree in _trees.values())
+        return is_orphan(one)
 
     def ask_to_end(self, members: Sequence[Member]) -> None:
         """SIGTERM; an interactive shell ignores that, but not the loss of its terminal."""
@@ -73,20 +157,53 @@ class PosixTree:
 
     def kill(self, members: Sequence[Member]) -> None:
         """SIGKILL to these members and to everybody in the control group."""
-        if self._cgroup is not None:
-            self._cgroup.kill()
+        self._kill_control_group()
         send(members, signal.SIGKILL)
 
     def kill_at_once(self) -> None:
-        """SIGKILL to the leader's group and to everybody in the control group, without looking around."""
-        if self._cgroup is not None:
-            self._cgroup.kill()
-        if self.leader_collected and entry(self._pid) is not None:
-            return  # the number is somebody else's by now, so nobody of our group is left
+        """SIGKILL to the leader's group and to everybody in the control group, without a census."""
+        # Once the number is somebody else's, nobody of our group is left.
+        group = None if self.leader_collected and entry(self._pid) is not None else self._pid
         try:
-            os.killpg(self._pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            return  # nobody of the group is left, or only what we may not touch
+            self._kill_control_group()
+            members = [] if group is None else group_members(group)
+            spares = any(map(is_keeper, members))
+        except OSError as error:
+            logger.warning("process=%s cannot look for keepers in its tree: %s", self._process_id, error)
+            members, spares = [], False
+        if spares:
+            send(self._unspared(members), signal.SIGKILL)
+        elif group is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left whom we may touch
+                os.killpg(group, signal.SIGKILL)
+
+    def _kill_control_group(self) -> None:
+        """Everybody in it at once, or one by one where somebody in it is spared."""
+        if self._cgroup is None:
+            return
+        pids = self._cgroup.pids()
+        if os.getpid() in pids or kept_among(pids, self._leader):
+            send(self._unspared(pids), signal.SIGKILL)
+        else:
+            self._cgroup.kill()
+
+    @property
+    def _leader(self) -> int | None:
+        return None if self.leader_collected else self._pid
+
+    def _unspared(self, pids: list[int]) -> list[Entry]:
+        """Those of `pids` that are neither ourselves nor a keeper nor kept by one, wherever they are found."""
+        spared = {os.getpid(), *kept_among(pids, self._leader)}
+        return [one for pid in pids if pid not in spared and (one := entry(pid)) is not None]
+
+    def _enter_group(self) -> None:
+        self._cgroup = Cgroup.holding(self._pid, self._process_id)
+        if self._cgroup is not None:
+            # Whoever it started before it was in the group; a program that has just begun has one thread.
+            for child in children_of_thread(self._pid, self._pid):
+                for early in (child, *offspring(child)):
+                    with contextlib.suppress(OSError):  # it is found by its parent all the same
+                        self._cgroup.add(early)
 
     def alive(self, members: Sequence[Member]) -> list[Member]:
         """Those of `members` that still live."""
@@ -98,7 +215,7 @@ class PosixTree:
         return command_line(member.pid)
 
     def reap(self) -> None:
-        """Collect orphans that were handed to us and have ended."""
+        """Collect orphans that were handed to us and have ended, unless a `Reaper` does that for all trees."""
         if not self._adopts:
             return
         with contextlib.suppress(OSError):  # the next time will do
@@ -112,6 +229,10 @@ class PosixTree:
         if self._cgroup is not None:
             self._cgroup.remove()
             self._cgroup = None
+
+
+# Every tree of this process, by process id: the leader of one, or whoever carries its cookie, is not another's.
+_trees: weakref.WeakValueDictionary[str, PosixTree] = weakref.WeakValueDictionary()
 
 
 def become_reaper() -> None:

@@ -1,5 +1,6 @@
 """What to run, as a value that cannot change."""
 
+import copy
 import math
 import os
 import shlex
@@ -120,6 +121,15 @@ class Command:
         _check_stdin(self.stdin, self.stdio)
         _check_timeout(self.timeout)
 
+    def without_secrets(self) -> Self:
+        """The same command without its environment and given input."""
+        if self.env is None and self.stdin is None:
+            return self
+        bare = copy.copy(self)
+        object.__setattr__(bare, "env", None)
+        object.__setattr__(bare, "stdin", None)
+        return bare
+
     @classmethod
     def shell(cls, script: str, **options: Unpack[CommandOptions]) -> Self:
         """A command that runs `script` in the system's shell."""
@@ -131,12 +141,9 @@ def display(argv: Sequence[str]) -> str:
     return " ".join(shlex.quote(word) if word.isprintable() else _escaped(word) for word in argv)
 
 
-def child_environment(command: Command, process_id: str, inherited: Mapping[str, str]) -> dict[str, str]:
-    """The whole environment of the child, with the cookie by which its descendants are recognised."""
+def starter_environment(command: Command, inherited: Mapping[str, str]) -> dict[str, str]:
+    """The whole environment its starter means the child to have."""
     environment = dict(inherited if command.env is None else command.env)
-    # The chain keeps the outer ids, so that an outer owner still finds its descendants.
-    outer = environment.get(COOKIE, "").split()
-    environment[COOKIE] = " ".join([*outer, process_id][-MOST_COOKIE_IDS:])
     if isinstance(command.stdio, Pty):
         if command.env is None:
             environment["TERM"] = "xterm-256color"
@@ -146,6 +153,15 @@ def child_environment(command: Command, process_id: str, inherited: Mapping[str,
             environment.pop("COLUMNS", None)
         else:
             environment.setdefault("TERM", "xterm-256color")
+    return environment
+
+
+def child_environment(command: Command, process_id: str, inherited: Mapping[str, str]) -> dict[str, str]:
+    """The same with the cookie by which the child's descendants are recognised."""
+    environment = starter_environment(command, inherited)
+    # The chain keeps the outer ids, so that an outer owner still finds its descendants.
+    outer = environment.get(COOKIE, "").split()
+    environment[COOKIE] = " ".join([*outer, process_id][-MOST_COOKIE_IDS:])
     return environment
 
 

@@ -7,11 +7,13 @@ import logging
 import os
 import shutil
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import Self
 
 from tether.errors import OutputLogError
 from tether.process import _log_format as fmt
 from tether.process._log_format import RECORD_BYTES, Kind, Record
+from tether.process._log_state import Held, LogFiles, LogState, cover_bytes
 from tether.process.command import OutputPolicy, Overflow
 from tether.process.log_reader import Layout, LogReader
 
@@ -25,17 +27,6 @@ _SMALLEST_LOG = 1024
 _HOLD_BYTES = 1024 * 1024
 _HOLD_ITEMS = 8192
 _LARGEST_GAP = 0xFFFFFFFF
-
-
-@dataclass(slots=True)
-class _Held:
-    """What came at `now` and could not be written: bytes of a stream, or a size of the terminal."""
-
-    now: int
-    kind: Kind
-    data: bytearray
-    cols: int = 0
-    rows: int = 0
 
 
 class OutputLog(LogReader):
@@ -64,6 +55,7 @@ class OutputLog(LogReader):
         "_lines",
         "_merge_until",
         "_missing",
+        "_recorded",
         "_room",
         "_segment_bytes",
         "_starts",
@@ -73,8 +65,10 @@ class OutputLog(LogReader):
         "policy",
     )
 
-    def __init__(self, directory: str, policy: OutputPolicy = OutputPolicy()) -> None:
-        if os.path.exists(os.path.join(directory, "format")):
+    def __init__(
+        self, directory: str, policy: OutputPolicy = OutputPolicy(), *, told: LogState | None = None
+    ) -> None:
+        if told is None and os.path.exists(os.path.join(directory, "format")):
             raise OutputLogError(f"{directory!r} holds a log already; give each process a directory of its own")
         self.directory = directory
         self._given_up = 0
@@ -89,11 +83,31 @@ class OutputLog(LogReader):
         self._index_sizes: dict[int, int] = {}
         self._data = self._index = -1
         self._end = self._first_end = self._gone = self._lines = 0
-        self._room = self._index_size = self._closed_index = 0
+        self._index_size = self._closed_index = 0
+        self._room = -1  # below any size while no file is open, so that no append is quick
         self._stream = self._merge_until = 0
-        self._held: list[_Held] = []
-        self._held_bytes = self._missing = self._failure = 0
+        self._held: list[Held] = []
+        self._held_bytes = self._missing = self._recorded = self._failure = 0
         self._waiters: list[tuple[int, asyncio.Future[int]]] = []
+        if told is not None:
+            self._steady(lambda: self._go_on(told))
+
+    @classmethod
+    def reopen(cls, directory: str, state: Mapping[str, object]) -> Self:
+        """Go on where a writer stopped that gave `state()` and writes no more, in this process or another.
+
+        Nothing is written, cut or opened to stay before the first append, size or retry, so that a state can be
+        tried out beside its writer. What that one still wrote after it gave its state is taken from the files.
+
+        Raises:
+            OutputLogError: the state is damaged, or the files are not those it was given for.
+        """
+        told = LogState.from_json(directory, state)
+        fmt.check_format(directory)
+        try:
+            return cls(directory, told.policy, told=told)
+        except (OSError, ValueError) as error:
+            raise OutputLogError(f"log {directory!r} cannot be continued: {error}; see what is in it") from error
 
     @property
     def end(self) -> int:
@@ -119,6 +133,11 @@ class OutputLog(LogReader):
     def missing(self) -> int:
         """How many bytes could never be kept, those not yet recorded included."""
         return super().missing + self._missing
+
+    @property
+    def refused(self) -> int:
+        """How many bytes the system has refused to this log so far, known without looking at a file."""
+        return self._recorded + self._missing + self._held_bytes
 
     @property
     def held(self) -> int:
@@ -169,7 +188,7 @@ class OutputLog(LogReader):
         if self._failure:
             if self._held and self._held[-1].kind is Kind.RESIZE:
                 self._held.pop()
-            self._held.append(_Held(now, Kind.RESIZE, bytearray(), cols, rows))
+            self._held.append(Held(now, Kind.RESIZE, bytearray(), cols, rows))
 
     def retry(self) -> None:
         """Write what an earlier failure left in memory, then the gap it left, if the system lets us."""
@@ -186,6 +205,7 @@ class OutputLog(LogReader):
                 amount = min(self._missing, _LARGEST_GAP)
                 self._put_mark(time.monotonic_ns(), Kind.GAP, self._failure, 0, amount)
                 self._missing -= amount
+                self._recorded += amount
         except OSError as error:
             self._failed(error)
             if done < len(self._held):
@@ -204,11 +224,29 @@ class OutputLog(LogReader):
         if not self._keeps_all:
             return
         self._gone = max(self._gone, min(offset, self._end))
-        # The last byte stays, so that the log's end can always be looked at. What cannot be removed now
-        # is removed with the next call.
+        # The last byte stays, so that the end can be looked at; what cannot be removed now goes next time.
         with contextlib.suppress(OSError):
             while len(self._starts) > 1 and self._starts[1] <= self._gone and self._starts[1] < self._end:
                 self._remove_segment(0)
+
+    def state(self) -> dict[str, object]:
+        """All that is not in the files, for `reopen`; plain values, as JSON has them."""
+        return LogState(
+            policy=self.policy,
+            closed=self.closed,
+            epoch_ns=self._epoch_ns,
+            grown_ns=self._grown_ns,
+            end=self._end,
+            lines=self._lines,
+            index_size=self._index_size,
+            gone=self._gone,
+            stream=self._stream,
+            merge_until=self._merge_until,
+            failure=self._failure,
+            missing=self._missing,
+            recorded=self._recorded,
+            held=self._held,
+        ).to_json()
 
     async def wait_beyond(self, offset: int) -> int:
         """Wait until the log has bytes past `offset` or takes no more; returns its end."""
@@ -248,6 +286,47 @@ class OutputLog(LogReader):
         self._held_bytes = self._missing = self._failure = 0
         self._starts.clear()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _go_on(self, told: LogState) -> None:
+        """Be the writer that `told` and the files tell of; FileNotFoundError when some was dropped meanwhile."""
+        starts, self._first_end, end, index_sizes = LogFiles.of(self.directory, told.end)
+        self._starts, self._end, self._lines = starts, end, told.lines
+        self._stream, self._merge_until = told.stream, told.merge_until
+        self._index_sizes = dict(zip(starts[:-1], index_sizes, strict=False))
+        self._closed_index = sum(self._index_sizes.values())
+        self._index_size = index_sizes[-1] if starts else 0
+        if starts and (self._end, self._index_size) != (told.end, told.index_size):
+            self._recover()
+            told.forget_written(self._end - told.end)
+        layout = self._layout()
+        self._gone = max(told.gone, layout.hole_end - layout.hole_start)
+        self.closed, self._epoch_ns, self._grown_ns = told.closed, told.epoch_ns, told.grown_ns
+        self._held, self._missing, self._failure = told.held, told.missing, told.failure
+        self._recorded = told.recorded
+        self._held_bytes = sum(len(held.data) for held in self._held)
+
+    def _recover(self) -> None:
+        """The writer went on after it gave its state, and died: only the files say how far it came."""
+        last = len(self._starts) - 1
+        known = [record for record in self._records(self._starts[last]) if record.offset <= self._end]
+        self._index_size = len(known) * RECORD_BYTES
+        self._lines = self._newlines_before(self._layout(), self._end, last)
+        self._stream = self._merge_until = 0
+
+    def _resume_segment(self) -> None:
+        """Open the last segment again, its index without what a dying writer left unfinished."""
+        start = self._starts[-1]
+        self._open_files(start)
+        try:
+            os.ftruncate(self._index, self._index_size)
+            if not self._stream and self._end > start:
+                lines = self._newlines_before(self._layout(), start, len(self._starts) - 1)
+                cover = Record(start, self.clock_us(), Kind.STDOUT, lines=lines)
+                self._index_size = cover_bytes(self._index, self._index_size, cover)
+        except OSError:
+            self._close_files()
+            raise
+        self._room = self._segment_bytes - (self._end - start)
 
     def _layout(self) -> Layout:
         return Layout.of(self._starts, self._first_end, self._end)
@@ -309,33 +388,39 @@ class OutputLog(LogReader):
     def _index_is_full(self) -> bool:
         return self._index_size + RECORD_BYTES > self._index_bytes
 
-    def _write_held(self, held: _Held) -> None:
+    def _write_held(self, held: Held) -> None:
         if held.kind is Kind.RESIZE:
             self._put_mark(held.now, Kind.RESIZE, 0, held.cols, held.rows)
         else:
             self._append_with_record(held.now, held.kind, held.data)
 
     def _open_segment(self) -> None:
-        """Begin the next segment, dropping the oldest but the first where the policy says so."""
-        empty = bool(self._starts) and self._starts[-1] == self._end
-        if empty and self._index >= 0:
+        """Make room for more: on with the last segment, or begin the next, dropping the oldest but the first."""
+        if self._data < 0 and self._starts:
+            self._resume_segment()
+            if self._room > 0 and not self._index_is_full:
+                return
+        if self._starts and self._starts[-1] == self._end:
             self._forget_sizes()
             return
         if not self._starts:
             fmt.write_format(self.directory)
-        elif not self._keeps_all and not empty:
+        elif not self._keeps_all:
             self._make_room()
-        index = self._open(fmt.index_name(self._end), os.O_RDWR | os.O_CREAT)
+        self._open_files(self._end, os.O_CREAT)
+        self._room, self._merge_until = self._segment_bytes, 0
+        self._begin_accounts()
+
+    def _open_files(self, start: int, flags: int = 0) -> None:
+        """Write to the segment at `start` from now on."""
+        index = self._open(fmt.index_name(start), os.O_RDWR | flags)
         try:
-            data = self._open(fmt.data_name(self._end), os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            data = self._open(fmt.data_name(start), os.O_RDWR | os.O_APPEND | flags)
         except OSError:
             os.close(index)
             raise
         self._close_files()
         self._data, self._index = data, index
-        self._room, self._merge_until = self._segment_bytes, 0
-        if not empty:
-            self._begin_accounts()
 
     def _begin_accounts(self) -> None:
         """The last segment is finished, one begins here."""
@@ -364,7 +449,7 @@ class OutputLog(LogReader):
         if self._data >= 0:
             os.close(self._data)
             os.close(self._index)
-            self._data = self._index = -1
+            self._data = self._index = self._room = -1
 
     def _make_room(self) -> None:
         most = max(self.policy.capacity, _SMALLEST_LOG) - len(fmt.FORMAT) - self._segment_bytes - self._index_bytes
@@ -401,13 +486,10 @@ class OutputLog(LogReader):
         if last and last.kind is stream and now < last.now + _MERGE_NS:
             last.data += kept
         else:
-            self._held.append(_Held(now, stream, bytearray(kept)))
+            self._held.append(Held(now, stream, bytearray(kept)))
 
     def _wake(self) -> None:
-        waiting = self._waiters
-        if not waiting:
-            return
-        self._waiters = []
+        waiting, self._waiters = self._waiters, []
         for offset, future in waiting:
             if future.done():
                 continue

@@ -38,3 +38,18 @@ class Probe:
         if self.reading is Certainty.UNKNOWN and quiet:
             return WaitingForInput.LIKELY
         return WaitingForInput.NO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A probe (None once the child is gone) and how long its process has been silent, with its output up to then."""
+
+    probe: Probe | None
+    quiet: bool
+    idle_seconds: float
+    end: int
+
+    @property
+    def waiting(self) -> WaitingForInput:
+        """Whether it waits for somebody to type; `yes` only when that is certain."""
+        return WaitingForInput.NO if self.probe is None else self.probe.waiting(quiet=self.quiet)

@@ -4,20 +4,24 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol, cast
 
-from tether.errors import InputRefusedError, ProcessEndedError, UnknownKeyError
+from tether.errors import InputRefusedError, ProcessEndedError
 from tether.process._child import Child
 from tether.process._input import Input
+from tether.process._saved_state import saved, saved_part
 from tether.process._stopping import Stopped, Survivor, end_trees
 from tether.process.command import Command, Overflow, Pipes, Pty
 from tether.process.exit_status import Cause, ExitStatus, Status, core_file, signal_name
-from tether.process.keys import KeyModes, encode_keys, encode_paste, encode_text
+from tether.process.keys import KeyModes
+from tether.process.log_reader import Chunk, Gap, Lines, OutputSlice, Resize
 from tether.process.output import OutputLog
-from tether.process.probe import Probe, WaitingForInput
+from tether.process.place import Stamp, TakenInput
+from tether.process.probe import Look
 from tether.process.screen import Screen, StyledRun, VtSnapshot
+from tether.process.typist import TypedInto
 
 logger = logging.getLogger(__name__)
 
@@ -26,8 +30,6 @@ _DRAIN_QUIET = 0.05
 _DRAIN_MOST = 2.0
 _RETRY_SECONDS = 0.2
 _GIVE_UP_SECONDS = 10.0
-_SETTLE_SECONDS = 0.03
-_SETTLE_MOST = 0.3
 
 
 class Owner(Protocol):
@@ -35,6 +37,10 @@ class Owner(Protocol):
 
     def grew(self, process: "Process", data: bytes) -> None:
         """The process wrote `data`."""
+        ...
+
+    def ended(self, process: "Process") -> None:
+        """The process has its exit status; nobody else was told yet."""
         ...
 
     def stop_soon(self, process: "Process", cause: Cause) -> None:
@@ -62,11 +68,14 @@ class Owner(Protocol):
         ...
 
 
-class Process:
+class Process(TypedInto):
     """A child, its log and its end; stays in its table until it is released."""
 
-    def __init__(self, process_id: str, command: Command, child: Child, log: OutputLog, owner: Owner) -> None:
+    def __init__(
+        self, process_id: str, name: str, command: Command, child: Child, log: OutputLog, owner: Owner
+    ) -> None:
         self.id = process_id
+        self.name = name
         self.command = command
         self.pid = child.pid
         self.stdio: Pipes | Pty = command.stdio if child.pty or isinstance(command.stdio, Pipes) else Pipes()
@@ -80,7 +89,7 @@ class Process:
         self._child = child
         self._owner = owner
         self._loop = asyncio.get_running_loop()
-        self._on_terminal = child.pty
+        self.on_terminal = child.pty
         self._open_streams = 1 if child.pty else 2
         self._cause: Cause | None = None
         self._raw_end: tuple[int | None, int | None, bool] | None = None
@@ -89,8 +98,10 @@ class Process:
         self._waiters: list[asyncio.Future[ExitStatus]] = []
         self._waiting_for_output: list[asyncio.Future[int]] = []
         self._input = Input(child, on_terminal=child.pty)
+        self._taken = TakenInput()
         self._typed_at = self._blocked_since = 0.0
         self._retrying = self._held_back = self._stopping = False
+        self._deadline: float | None = None
 
     def begin(self) -> None:
         """Read, watch, feed the given input and start the clock."""
@@ -101,6 +112,62 @@ class Process:
             self._input.end()
         if command.timeout is not None:
             self._timer = self._loop.call_later(command.timeout, self._owner.stop_soon, self, Cause.TIMED_OUT)
+
+    def state(self) -> dict[str, object]:
+        """What only this object knows, as JSON values: for the program that this one becomes."""
+        return {
+            "cause": None if self._cause is None else self._cause.value,
+            "raw_end": None if self._raw_end is None else list(self._raw_end),
+            "open_streams": self._open_streams,
+            "deadline": None if self._timer is None else self._timer.when(),
+            "drain_until": self._drain_until,
+            "typed_at": self._typed_at,
+            "blocked_since": self._blocked_since,
+            "stopping": self._stopping,
+            "held_back": self._held_back,
+            "taken": dict(self._taken.last),
+            "input": self._input.state(),
+        }
+
+    def restore(self, state: Mapping[str, object]) -> None:
+        """Be what `state` said; touches nothing before `go_on`.
+
+        Raises:
+            ValueError: something in the state is missing or of another kind.
+        """
+        cause, raw_end, deadline = (state.get(name) for name in ("cause", "raw_end", "deadline"))
+        self._cause = None if cause is None else Cause(cause)
+        if raw_end is not None:
+            code, number, core_dumped = cast("list[Any]", raw_end)
+            self._raw_end = (code, number, core_dumped)
+        self._deadline = None if deadline is None else saved(state, "deadline", float)
+        self._open_streams = saved(state, "open_streams", int)
+        self._drain_until = saved(state, "drain_until", float)
+        self._typed_at = saved(state, "typed_at", float)
+        self._blocked_since = saved(state, "blocked_since", float)
+        self._stopping, self._held_back = saved(state, "stopping", bool), saved(state, "held_back", bool)
+        self._taken = TakenInput(dict(cast("Mapping[str, int]", saved_part(state, "taken"))))
+        self._input.restore(saved_part(state, "input"))
+
+    def go_on(self) -> None:
+        """Read, watch and feed again after `restore`."""
+        self._child.attach(self._loop, self)
+        if self._deadline is not None:
+            self._timer = self._loop.call_at(self._deadline, self._owner.stop_soon, self, Cause.TIMED_OUT)
+        self._input.resume()
+        if self._raw_end is not None and self.exit_status is None:
+            self._loop.call_soon(self._drained)
+        if self._held_back or self.output.blocked:
+            self._retrying = True
+            self._loop.call_soon(self._try_log_again)
+
+    def descriptors(self) -> list[int]:
+        """What must stay open when this program becomes another."""
+        return self._child.descriptors()
+
+    def child_state(self) -> dict[str, object]:
+        """What its child must be restored from."""
+        return self._child.state()
 
     @property
     def status(self) -> Status:
@@ -113,17 +180,42 @@ class Process:
         return time.monotonic() - self.output.last_growth
 
     @property
-    def quiet(self) -> bool:
-        """Whether for a while neither it has written nor anybody has typed."""
-        return self.idle_seconds >= QUIET_SECONDS and time.monotonic() - self._typed_at >= QUIET_SECONDS
-
-    @property
     def output_is_held(self) -> bool:
         """Whether it has ended, but somebody it started still holds its output open."""
         return self._raw_end is not None and self._open_streams > 0
 
     def __repr__(self) -> str:
         return f"<Process {self.id} pid={self.pid} {self.status} {self.command.argv[0]!r}>"
+
+    @property
+    def end(self) -> int:
+        """Offset behind the last byte of its output."""
+        return self.output.end
+
+    async def read(self, start: int = 0, limit: int | None = None, *, stream: int | None = None) -> OutputSlice:
+        """What is there from `start` on, of one stream if given; never waits, never spans a hole."""
+        return self.output.read(start, limit) if stream is None else self.output.read_stream(stream, start, limit)
+
+    async def read_lines(self, first: int, limit: int) -> Lines:
+        """Up to `limit` raw lines from number `first` on."""
+        return self.output.read_lines(first, limit)
+
+    async def chunks(self, start: int = 0, end: int | None = None) -> list[Chunk]:
+        """The stretches of [start, end) by stream and time."""
+        return list(self.output.chunks(start, end))
+
+    async def gaps(self) -> list[Gap]:
+        """Where bytes could not be kept, how many and why."""
+        return self.output.gaps()
+
+    async def resizes(self, start: int = 0) -> list[Resize]:
+        """Changes of its terminal's size at or after `start`."""
+        return self.output.resizes(start)
+
+    async def discard_before(self, offset: int) -> None:
+        """Where everything is kept for one consumer: it has taken what is before `offset`, so reading may go on."""
+        self.output.discard_before(offset)
+        self._read_on()
 
     async def wait(self) -> ExitStatus:
         """Wait for its end; its own output is in the log by then, whoever else still holds its pipes."""
@@ -149,68 +241,35 @@ class Process:
         finally:
             self._waiting_for_output.remove(future)
 
-    @property
-    def probing(self) -> bool:
-        """Whether there is still a child to look at."""
-        return self._raw_end is None
-
-    def write(self, data: bytes) -> bool:
+    async def write(self, data: bytes, stamp: Stamp | None = None) -> bool:
         """Send bytes as they are; True when all were taken at once, False while some still wait.
 
         Raises:
             ProcessEndedError: it or its input has ended.
             LineTooLongError: its terminal's line editor would cut the line.
-            InputRefusedError: it has closed its input, or too much waits already.
+            InputRefusedError: it has closed its input, too much waits already, or a piece before this one is missing.
         """
+        if self._taken.has(stamp):
+            return self._input.pending == 0
         self._require_running()
         self._typed_at = time.monotonic()
-        return self._input.write(data)
+        at_once = self._input.write(data)
+        self._taken.take(stamp)
+        return at_once
 
-    def end_input(self) -> None:
+    async def end_input(self, stamp: Stamp | None = None) -> None:
         """No more input: closes a pipe; on a terminal types its end-of-file key."""
+        if self._taken.has(stamp):
+            return
         self._require_running()
         self._input.end()
+        self._taken.take(stamp)
 
-    async def send_keys(self, keys: Sequence[str]) -> None:
-        """Press keys by name, encoded as the program on the terminal wants them.
+    async def last_number(self, writer: str) -> int:
+        """The number of the last piece of input that was taken from `writer`; 0 before any."""
+        return self._taken.last.get(writer, 0)
 
-        Raises:
-            UnknownKeyError: a key nobody knows.
-        """
-        self._require_running()
-        if isinstance(keys, str):
-            raise UnknownKeyError(f"keys come as a list: [{keys!r}], not {keys!r}")
-        modes = await self._owner.key_modes(self)
-        for stroke, following in zip(keys, [*keys[1:], None], strict=True):
-            encoded = encode_keys([stroke], modes)
-            self.write(encoded)
-            if encoded.endswith(b"\x1b") and following is not None:
-                await self._settle()  # in one read with what follows, Escape would be a modifier
-
-    async def paste(self, text: str) -> None:
-        """Paste text, bracketed only if the program asked for that."""
-        self._require_running()
-        if isinstance(self.stdio, Pty):
-            self.write(encode_paste(text, await self._owner.key_modes(self)))
-        else:
-            self.write(encode_text(text))
-
-    async def submit(self, text: str = "") -> None:
-        """Type a line and press Enter: CR on a terminal, LF on a pipe."""
-        if not isinstance(self.stdio, Pty):
-            self.write(encode_text(text) + b"\n")
-            return
-        self._require_running()
-        if self._child.probe().line_mode:
-            self.write(encode_text(text) + b"\r")
-            return
-        if text:
-            # A program that reads key by key takes text and Enter in one read for a paste.
-            self.write(encode_text(text))
-            await self._settle()
-        self.write(b"\r")
-
-    def resize(self, cols: int, rows: int) -> None:
+    async def resize(self, cols: int, rows: int) -> None:
         """Give its terminal another size.
 
         Raises:
@@ -225,26 +284,27 @@ class Process:
         self.output.resized(cols, rows)
         self._owner.grew(self, b"")
 
-    def interrupt(self) -> None:
+    async def interrupt(self, stamp: Stamp | None = None) -> None:
         """What Ctrl+C does."""
+        if self._taken.has(stamp):
+            return
         self._require_running()
         self._child.interrupt()
+        self._taken.take(stamp)
 
-    def read_now(self) -> None:
-        """Take into the log what it has written up to this moment."""
-        self._child.drain()
-
-    def probe(self) -> Probe:
+    async def look(self) -> Look:
         """One look at what it is doing with its input."""
-        self._require_running()
-        return self._child.probe()
+        probe = None if self._raw_end is not None else self._child.probe()
+        idle = self.idle_seconds
+        quiet = idle >= QUIET_SECONDS and time.monotonic() - self._typed_at >= QUIET_SECONDS
+        if probe is not None:
+            self._child.drain()  # what it said before it began to wait belongs to the look
+        return Look(probe=probe, quiet=quiet, idle_seconds=idle, end=self.output.end)
 
-    @property
-    def waiting_for_input(self) -> WaitingForInput:
-        """Whether it waits for somebody to type; `yes` only when that is certain."""
-        if self._raw_end is not None:
-            return WaitingForInput.NO
-        return self._child.probe().waiting(quiet=self.quiet)
+    async def key_modes(self) -> KeyModes:
+        """How the program on its terminal wants its keys."""
+        self._require_running()
+        return await self._owner.key_modes(self)
 
     async def screen(self) -> Screen:
         """What a person would see on its terminal now.
@@ -278,8 +338,12 @@ class Process:
         """The same without waiting for it."""
         self._owner.stop_soon(self, Cause.STOPPED)
 
-    def kill(self) -> None:
+    async def kill(self) -> None:
         """SIGKILL to everybody of its tree, now."""
+        self.kill_now()
+
+    def kill_now(self) -> None:
+        """The same, for whoever cannot wait at all."""
         if self._raw_end is None:
             self.mark_cause(Cause.STOPPED)
             self.tree.kill_at_once()
@@ -317,8 +381,7 @@ class Process:
         """The child wrote: keep it, tell the owner, and read no further than the log may take."""
         log = self.output
         look = log.append(stream, data)
-        if self._on_terminal:
-            self._owner.grew(self, data)
+        self._owner.grew(self, data)
         if look and (log.blocked or log.full):
             self._hold_back()
 
@@ -372,6 +435,7 @@ class Process:
         if self._open_streams == 0:
             self.output.close()
         logger.info("process=%s pid=%s ended: %s", self.id, self.pid, self.exit_status)
+        self._owner.ended(self)
         for future in self._waiters:
             if not future.done():
                 future.set_result(self.exit_status)
@@ -413,24 +477,19 @@ class Process:
         self._retrying = False
         if self.output.closed and not self.output.blocked:
             return
+        before = self.output.end
         self.output.retry()
-        self.read_on()
+        if self.output.end > before:
+            self._owner.grew(self, b"")
+        self._read_on()
 
-    def read_on(self) -> None:
-        """Go on reading as soon as the log takes more; for a consumer that made room in it."""
+    def _read_on(self) -> None:
+        """Go on reading as soon as the log takes more."""
         if self.output.full or self.output.blocked:
             self._hold_back()
         elif self._held_back:
             self._held_back = False
             self._child.resume()
-
-    async def _settle(self) -> None:
-        """Wait until the program has echoed what was typed and is quiet again, or a moment has passed."""
-        until = self._loop.time() + _SETTLE_MOST
-        while self._loop.time() < until:
-            await asyncio.sleep(_SETTLE_SECONDS)
-            if self.idle_seconds >= _SETTLE_SECONDS:
-                return
 
     def _require_running(self) -> None:
         if self._raw_end is not None:

@@ -98,8 +98,8 @@ def _warnings(process: Process, status: ExitStatus) -> Iterator[str]:
         yield f"stopped at its output limit of {log.policy.capacity} bytes; raise it, or send the output to a file"
     if log.dropped:
         yield f"{log.dropped} bytes in the middle of the output were dropped, as its policy says"
-    if log.missing + log.held:
+    if log.refused:
         reasons = {gap.reason for gap in log.gaps()} or {"the disk took no more"}
-        yield f"{log.missing + log.held} bytes of the output could not be kept: {', '.join(sorted(reasons))}"
+        yield f"{log.refused} bytes of the output could not be kept: {', '.join(sorted(reasons))}"
     for left in process.survivors:
         yield f"could not be ended: pid {left.pid} ({left.command})"

@@ -89,6 +89,33 @@ class _Request:
     crashes: int = 0
 
 
+def screen_from(answer: Message) -> Screen:
+    """The helper's answer to `screen`."""
+    view = answer["view"]
+    return Screen(
+        text=view["text"],
+        cols=view["cols"],
+        rows=view["rows"],
+        cursor=Cursor(*view["cursor"]),
+        title=view["title"],
+        alternate_screen=view["alternate_screen"],
+        modes=KeyModes(**view["key_modes"]),
+        mode_names=tuple(view["mode_names"]),
+        offset=answer["offset"],
+        exact=answer["exact"],
+    )
+
+
+def styled_screen_from(answer: Message) -> list[list[StyledRun]]:
+    """The helper's answer to `cells`: the rows of the screen as runs of one style each."""
+    return [[_run(*fields) for fields in row] for row in answer["view"]["rows"]]
+
+
+def vt_snapshot_from(answer: Message) -> VtSnapshot:
+    """The helper's answer to `vt`: bytes that bring a fresh terminal of the same size to that state."""
+    return VtSnapshot(base64.b64decode(answer["view"]["data"]), answer["offset"], answer["exact"])
+
+
 class ScreenHelper:
     """The client of the one process that runs the emulators; starts it when needed, and again after a crash.
 
@@ -153,41 +180,6 @@ class ScreenHelper:
         if terminal is not None and not terminal.given_up and self._link:
             self._link.send({"do": "checkpoint", "id": process_id, "end": terminal.end})
 
-    async def screen(self, process_id: str, end: int) -> Screen:
-        """The screen once everything before `end` was fed.
-
-        Raises:
-            ScreenUnavailableError: there is no emulator, it crashes on these bytes, or it takes too long.
-        """
-        answer = await self._ask(process_id, end, "screen")
-        view = answer["view"]
-        return Screen(
-            text=view["text"],
-            cols=view["cols"],
-            rows=view["rows"],
-            cursor=Cursor(*view["cursor"]),
-            title=view["title"],
-            alternate_screen=view["alternate_screen"],
-            modes=KeyModes(**view["key_modes"]),
-            mode_names=tuple(view["mode_names"]),
-            offset=answer["offset"],
-            exact=answer["exact"],
-        )
-
-    async def modes(self, process_id: str, end: int) -> KeyModes:
-        """What the program asked of its keyboard; raises like `screen`."""
-        return (await self.screen(process_id, end)).modes
-
-    async def cells(self, process_id: str, end: int) -> list[list[StyledRun]]:
-        """The rows of the screen as runs of one style each; raises like `screen`."""
-        answer = await self._ask(process_id, end, "cells")
-        return [[_run(*fields) for fields in row] for row in answer["view"]["rows"]]
-
-    async def vt_snapshot(self, process_id: str, end: int) -> VtSnapshot:
-        """Bytes that bring a fresh terminal of the same size to the state at `end`; raises like `screen`."""
-        answer = await self._ask(process_id, end, "vt")
-        return VtSnapshot(base64.b64decode(answer["view"]["data"]), answer["offset"], answer["exact"])
-
     async def aclose(self) -> None:
         """End the helper and reap it; requests under way fail."""
         self._closed = True
@@ -202,7 +194,12 @@ class ScreenHelper:
             link.kill()
             await asyncio.wait([link.gone], timeout=_REAP_SECONDS)
 
-    async def _ask(self, process_id: str, end: int, view: str) -> Message:
+    async def view(self, process_id: str, end: int, view: str) -> Message:
+        """A view of the terminal once everything before `end` was fed: `screen`, `cells` or `vt`.
+
+        Raises:
+            ScreenUnavailableError: there is no emulator, it crashes on these bytes, or it takes too long.
+        """
         terminal = self._terminals.get(process_id)
         if terminal is None:
             raise ScreenUnavailableError(

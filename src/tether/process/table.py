@@ -2,17 +2,19 @@
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import os
 import sys
 import uuid
-from collections.abc import AsyncGenerator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from tether.errors import ScreenUnavailableError, StartError, UnknownProcessError
 from tether.process._child import Containment
 from tether.process._cleanup import to_the_end
+from tether.process._saved_state import saved, saved_part
 from tether.process._scratch import Scratch
 from tether.process._stopping import end_trees
 from tether.process.command import Command, Pty, child_environment
@@ -20,12 +22,21 @@ from tether.process.exit_status import Cause
 from tether.process.keys import KeyModes
 from tether.process.output import OutputLog
 from tether.process.process import Process
-from tether.process.screen import Screen, ScreenHelper, StyledRun, VtSnapshot
+from tether.process.screen import (
+    Message,
+    Screen,
+    ScreenHelper,
+    StyledRun,
+    VtSnapshot,
+    screen_from,
+    styled_screen_from,
+    vt_snapshot_from,
+)
 
 if sys.platform == "win32":
-    from tether.process._child_windows import start_child
+    from tether.process._child_windows import restore_child, start_child
 else:
-    from tether.process._child_posix import start_child
+    from tether.process._child_posix import restore_child, start_child
 
 logger = logging.getLogger(__name__)
 
@@ -34,17 +45,37 @@ _STALE_SECONDS = 5.0
 _REAP_SECONDS = 0.2
 
 
+class Observer(Protocol):
+    """Told of what happens to the processes of a table, before anybody else is."""
+
+    def grew(self, process: Process) -> None:
+        """The process wrote something."""
+        ...
+
+    def ended(self, process: Process) -> None:
+        """The process has its exit status."""
+        ...
+
+
 class ProcessTable:
     """Starts processes, finds them by id, and leaves nothing behind when its block ends.
 
     Use it as an async context manager. `directory` is where logs live (by default a private temporary one,
     removed at the end); `contain` puts each process into a control group where the system gives us one;
     `adopt_orphans` is for a program of our own that runs one command: whoever that leaves behind is handed
-    to us and counts to its tree.
+    to us and counts to its tree. `observer` is for the keeper, which is a reaper of many trees at once.
     """
 
-    def __init__(self, directory: str | None = None, *, contain: bool = True, adopt_orphans: bool = False) -> None:
+    def __init__(
+        self,
+        directory: str | None = None,
+        *,
+        contain: bool = True,
+        adopt_orphans: bool = False,
+        observer: Observer | None = None,
+    ) -> None:
         self._given_directory = directory
+        self._observer = observer
         self._adopt_orphans = adopt_orphans
         self._working: set[asyncio.Task[None]] = set()
         self._directory = ""
@@ -54,6 +85,7 @@ class ProcessTable:
         self._processes: dict[str, Process] = {}
         self._screens = ScreenHelper(self._answered)
         self._on_screen: dict[str, int] = {}
+        self._replays = itertools.count()
         self._tasks = asyncio.TaskGroup()
 
     async def __aenter__(self) -> Self:
@@ -92,20 +124,37 @@ class ProcessTable:
         except KeyError:
             raise UnknownProcessError(process_id, list(self._processes)) from None
 
-    async def start(self, command: Command) -> Process:
+    async def find(self, process_id: str) -> Process:
+        """The process with that id; raises like `table[process_id]`."""
+        return self[process_id]
+
+    async def processes(self) -> list[Process]:
+        """All of them."""
+        return list(self)
+
+    async def start(self, command: Command, *, process_id: str | None = None, name: str = "") -> Process:
         """Start a child; where no terminal can be had it gets pipes and a warning.
+
+        With the id of a process that was started before, that one is meant and nothing is started.
 
         Raises:
             StartError: of the kind that says why; nothing is left behind.
         """
-        process_id = str(uuid.uuid4())
+        if process_id is None:
+            process_id = str(uuid.uuid4())
+        elif process_id in self._processes:
+            return self._processes[process_id]
         env = child_environment(command, process_id, os.environ)
         containment = Containment(
-            process_id, command.root, control_group=self._contain, adopt_orphans=self._adopt_orphans
+            process_id,
+            command.root,
+            control_group=self._contain,
+            adopt_orphans=self._adopt_orphans,
+            shared_reaper=self._observer is not None,
         )
         log = OutputLog(os.path.join(self._directory, process_id), command.output)
         child, warnings = start_child(command, env, containment)
-        process = Process(process_id, command, child, log, self)
+        process = Process(process_id, name, command, child, log, self)
         process.warnings += warnings
         try:
             process.begin()
@@ -121,6 +170,36 @@ class ProcessTable:
         logger.info("process=%s pid=%s started: %s", process_id, process.pid, command.argv[0])
         return process
 
+    def state(self, process: Process) -> dict[str, object]:
+        """Everything about a process that must survive when this program becomes another one, as JSON values."""
+        return {
+            "child": process.child_state(),
+            "log": process.output.state(),
+            "process": process.state(),
+            "answered": self._on_screen.get(process.id),
+        }
+
+    def restore(self, process_id: str, name: str, command: Command, state: Mapping[str, object]) -> Process:
+        """The process that gave this state; touches nothing before `go_on`.
+
+        Raises:
+            ValueError, TetherError: this is no such state.
+        """
+        child = restore_child(saved_part(state, "child"))
+        log = OutputLog.reopen(os.path.join(self._directory, process_id), saved_part(state, "log"))
+        process = Process(process_id, name, command, child, log, self)
+        process.restore(saved_part(state, "process"))
+        self._processes[process_id] = process
+        if state.get("answered") is not None:
+            self._on_screen[process_id] = saved(state, "answered", int)
+        return process
+
+    def go_on(self, process: Process) -> None:
+        """Read and watch a restored process; what its terminal was answered before is not answered again."""
+        process.go_on()
+        if process.id in self._on_screen:
+            self._open_screen(process, answered=self._on_screen[process.id])
+
     def _reap(self) -> None:
         """Collect orphans that were handed to us and have ended."""
         for process in self:
@@ -133,38 +212,57 @@ class ProcessTable:
             await asyncio.wait(self._working)
 
     def grew(self, process: Process, data: bytes) -> None:
-        """Tell the emulator about output; it is needed from the first escape sequence on."""
-        if process.id in self._on_screen:
-            self._screens.grown(process.id, process.output.end)
-        elif b"\x1b" in data:
-            self._open_screen(process)
+        """Tell the emulator about a terminal's output; it is needed from the first escape sequence on."""
+        if process.on_terminal:
+            if process.id in self._on_screen:
+                self._screens.grown(process.id, process.output.end)
+            elif b"\x1b" in data:
+                self._open_screen(process)
+        if self._observer is not None:
+            self._observer.grew(process)
+
+    def ended(self, process: Process) -> None:
+        """Pass the end on to whoever must know first."""
+        if self._observer is not None:
+            self._observer.ended(process)
 
     def stop_soon(self, process: Process, cause: Cause) -> None:
         """Stop a process without making anybody wait."""
         process.mark_cause(cause)
-        self._in_background(process.stop(grace=_GRACE_SECONDS, cause=cause))
+        self.in_background(process.stop(grace=_GRACE_SECONDS, cause=cause))
 
     async def screen(self, process: Process) -> Screen:
         """What a person would see on the process's terminal now."""
-        self._follow_on_screen(process)
-        return await self._screens.screen(process.id, process.output.end)
+        return screen_from(await self.view(process, "screen"))
 
     async def styled_screen(self, process: Process) -> list[list[StyledRun]]:
         """The same as runs of one style each."""
-        self._follow_on_screen(process)
-        return await self._screens.cells(process.id, process.output.end)
+        return styled_screen_from(await self.view(process, "cells"))
 
     async def vt_snapshot(self, process: Process) -> VtSnapshot:
         """Bytes that re-create the process's terminal elsewhere."""
+        return vt_snapshot_from(await self.view(process, "vt"))
+
+    async def view(self, process: Process, what: str) -> Message:
+        """A view of the process's terminal now, as the screen helper words it."""
         self._follow_on_screen(process)
-        return await self._screens.vt_snapshot(process.id, process.output.end)
+        return await self._screens.view(process.id, process.output.end, what)
+
+    async def view_of_log(self, process_id: str, directory: str, size: Pty, end: int, what: str) -> Message:
+        """The same for a process that has ended and is no longer in the table; none of its queries is answered."""
+        asked = f"{process_id} {next(self._replays)}"  # others may ask for the same one meanwhile
+        self._screens.open(asked, directory, size.cols, size.rows, end)
+        try:
+            return await self._screens.view(asked, end, what)
+        finally:
+            self._screens.close(asked)
 
     async def key_modes(self, process: Process) -> KeyModes:
         """How the program on the terminal wants its keys; usual modes when nobody can tell."""
         if process.id not in self._on_screen:
             return KeyModes()
         try:
-            return await self._screens.modes(process.id, process.output.end)
+            return screen_from(await self._screens.view(process.id, process.output.end, "screen")).modes
         except ScreenUnavailableError as error:
             logger.warning("process=%s key modes unknown, using the usual ones: %s", process.id, error)
             return KeyModes()
@@ -177,19 +275,27 @@ class ProcessTable:
             await process.stop(grace=_GRACE_SECONDS)
         self._drop(process)
 
-    def _drop(self, process: Process) -> None:
+    def retire(self, process: Process) -> None:
+        """Let go of an ended process and leave its log to whoever wants to read it."""
         if self._processes.pop(process.id, None) is None:
             return
         if self._on_screen.pop(process.id, None) is not None:
             self._screens.close(process.id)
         process.abandon()
+
+    def _drop(self, process: Process) -> None:
+        self.retire(process)
         process.output.remove()
 
-    def _open_screen(self, process: Process) -> None:
+    def helper_pids(self) -> list[int]:
+        """Our children that are no processes of the table."""
+        return [] if self._screens.pid is None else [self._screens.pid]
+
+    def _open_screen(self, process: Process, answered: int = 0) -> None:
         size = process.command.stdio
         assert isinstance(size, Pty)
-        self._on_screen[process.id] = 0
-        self._screens.open(process.id, process.output.directory, size.cols, size.rows, 0)
+        self._on_screen[process.id] = answered
+        self._screens.open(process.id, process.output.directory, size.cols, size.rows, answered)
         self._screens.grown(process.id, process.output.end)
 
     def _answered(self, process_id: str, offset: int, data: bytes) -> None:
@@ -211,7 +317,9 @@ class ProcessTable:
             )
         self._open_screen(process)
 
-    def _in_background(self, work: Coroutine[object, object, object]) -> None:
+    def in_background(self, work: Coroutine[object, object, object]) -> None:
+        """Do something without making anybody wait; the block ends when it is done."""
+
         async def guarded() -> None:
             try:
                 await work
@@ -222,7 +330,8 @@ class ProcessTable:
         self._working.add(task)
         task.add_done_callback(self._working.discard)
 
-    async def _close(self) -> None:
+    async def end_all(self) -> None:
+        """End every process and wait until it has its exit status."""
         # Whoever still holds an ended command's output would be cut off with it: it belongs to the command.
         running = [process for process in self if process.exit_status is None or process.output_is_held]
         for process in running:
@@ -233,10 +342,16 @@ class ProcessTable:
                 logger.warning("process=%s pid=%s could not be ended and is left behind", process.id, process.pid)
             else:
                 await process.wait()
+
+    async def _close(self) -> None:
+        await self.end_all()
         if self._reaper is not None:
             self._reaper.cancel()
         for process in self:
-            self._drop(process)
+            if self._observer is None:
+                self._drop(process)
+            else:
+                self.retire(process)
         await self._screens.aclose()
         if self._scratch is not None:
             self._scratch.remove()

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 
 from tether.errors import InvalidCommandError
+from tether.process.place import PlacedProcess
 from tether.process.probe import Certainty, WaitingForInput
-from tether.process.process import Process
 from tether.process.text import TextView
 
 _WINDOW = 65536
@@ -103,14 +103,14 @@ def parse_until(words: str, *, offset: int = 0) -> Until:
         ) from error
 
 
-async def wait_for(process: Process, until: Until, *, timeout: float | None = None) -> Waited:  # noqa: ASYNC109 - running out of time is a result here, not a cancellation
+async def wait_for(process: PlacedProcess, until: Until, *, timeout: float | None = None) -> Waited:  # noqa: ASYNC109 - running out of time is a result here, not a cancellation
     """Wait until the condition holds; not met when the process ends first or `timeout` seconds pass."""
     try:
         async with asyncio.timeout(timeout):
             match until:
                 case Exit():
                     await process.wait()
-                    return Waited(met=True, offset=process.output.end)
+                    return Waited(met=True, offset=process.end)
                 case Output(beyond):
                     end = await _output_or_end(process, beyond)
                     return Waited(met=end > beyond, offset=end)
@@ -124,61 +124,63 @@ async def wait_for(process: Process, until: Until, *, timeout: float | None = No
                     known = "Exit(), Output(beyond), Text(pattern), Idle(seconds) or Prompt()"
                     raise InvalidCommandError(f"cannot wait for {until!r}; use {known}")
     except TimeoutError:
-        return Waited(met=False, offset=process.output.end)
+        return Waited(met=False, offset=process.end)
 
 
-async def _output_or_end(process: Process, beyond: int) -> int:
+async def _output_or_end(process: PlacedProcess, beyond: int) -> int:
     """The log's end, once it is past `beyond` or the process has its exit status."""
     await process.grown_or_ended(beyond)
-    return process.output.end
+    return process.end
 
 
-async def _text(process: Process, until: Text) -> Waited:
+async def _text(process: PlacedProcess, until: Text) -> Waited:
     pattern = until.compiled()
     view, offset, window = TextView(), until.since, ""
     while True:
-        part = process.output.read(offset, _WINDOW)
+        over = process.exit_status is not None
+        part = await process.read(offset, _WINDOW)
         if part.data:
             window = (window + view.feed(part.data))[-_WINDOW:]
             offset = part.end
             found = pattern.search(window + view.pending)
             if found is not None:
                 return Waited(met=True, offset=offset, match=found[0])
-        elif process.exit_status is not None:
+        elif over:
             return Waited(met=False, offset=offset)
         else:
             await process.grown_or_ended(offset)
 
 
-async def _idle(process: Process, seconds: float) -> Waited:
+async def _idle(process: PlacedProcess, seconds: float) -> Waited:
     while process.exit_status is None:
         left = seconds - process.idle_seconds
         if left <= 0:
-            return Waited(met=True, offset=process.output.end)
+            return Waited(met=True, offset=process.end)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(left):
                 await process.wait()
-    return Waited(met=False, offset=process.output.end)
+    return Waited(met=False, offset=process.end)
 
 
-async def _prompt(process: Process) -> Waited:
+async def _prompt(process: PlacedProcess) -> Waited:
     """Kernel evidence first; a silent program in select or poll counts when its last line is left open."""
     pause = _FIRST_LOOK
-    while process.exit_status is None and process.probing:
-        look = process.probe()
-        waiting = look.waiting(quiet=process.quiet)
-        certain = look.reading is Certainty.YES
-        if certain or (waiting is WaitingForInput.LIKELY and (not look.line_mode or _line_open(process))):
-            process.read_now()  # what it said before it began to wait belongs to the prompt
-            return Waited(met=True, offset=process.output.end)
+    while process.exit_status is None:
+        look = await process.look()
+        if look.probe is None:
+            await process.wait()
+            break
+        certain = look.probe.reading is Certainty.YES
+        likely = look.waiting is WaitingForInput.LIKELY
+        if certain or (likely and (not look.probe.line_mode or await _line_open(process, look.end))):
+            return Waited(met=True, offset=look.end)
         await asyncio.sleep(pause)
         pause = min(pause * 1.5, _LONGEST_PAUSE)
-    return Waited(met=False, offset=process.output.end)
+    return Waited(met=False, offset=process.end)
 
 
-def _line_open(process: Process) -> bool:
-    end = process.output.end
-    return end > 0 and process.output.read(end - 1).data != b"\n"
+async def _line_open(process: PlacedProcess, end: int) -> bool:
+    return end > 0 and (await process.read(end - 1, 1)).data != b"\n"
 
 
 def _milliseconds(words: str) -> float:
