@@ -10,7 +10,7 @@ import tempfile
 import time
 
 from bench import native
-from bench.groups import TETHER, Registry
+from bench.groups import Registry
 from bench.runner import Result, run_group
 from bench.table import table
 from bench.verdict import Verdict, beside, verdicts
@@ -59,7 +59,7 @@ def _print_table(results: list[Result], judged: list[Verdict], heading: str) -> 
     print(
         "x = times the group's first row that ran. best, median: over the rounds;"
         " a round's figure is its fastest start (spawn) or its median round trip (echo).\n"
-        "lost is the worst round. scale figures are per 1,000 processes."
+        "lost and news are the worst round. scale figures are per 1,000 processes."
     )
     print()
     print(table(results, beside(judged)))
@@ -76,6 +76,8 @@ def main() -> None:
     shuffler = random.Random(arguments.seed)
     started, load_before = time.monotonic(), _load()
     with tempfile.TemporaryDirectory(prefix="tether-bench-") as directory:
+        # What contestants leave in temporary files goes with it as well.
+        os.environ["TMPDIR"] = directory
         programs = native.compile_c(directory)
         groups = Registry(programs, native.find_node_pty(), quick=arguments.quick).groups()
         if arguments.groups:
@@ -86,7 +88,7 @@ def main() -> None:
                 raise SystemExit(f"no group begins with any of {prefixes!r}; there are: {names}")
         results = [run_group(group, arguments.rounds or group.rounds, shuffler, _progress) for group in groups]
     _progress("")
-    failed = [result.group.name for result in results if result.row(TETHER) is None]
+    failed = [result.group.name for result in results if result.row(result.group.ours) is None]
     judged = verdicts(results)
     if arguments.json:
         print(_as_json(results, judged))

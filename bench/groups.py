@@ -8,6 +8,7 @@ from bench.work import Work
 
 PEER_MODULES = {"ptyprocess": "ptyprocess_peer", "pexpect": "pexpect_peer", "terminado": "terminado_peer"}
 TETHER = "tether"
+KEEPER = "keeper"
 THROWN_AWAY = "bytes thrown away"
 
 
@@ -29,6 +30,10 @@ class Figure:
     key: str
     title: str
     larger_is_better: bool = False
+    compared: bool = False
+    """Whether its ratio is told even where it is not the first figure."""
+    worst: bool = False
+    """Whether the worst round is the one to tell, since once is too often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +45,15 @@ class Group:
     rounds: int
     figures: tuple[Figure, ...]
     contestants: tuple[Contestant, ...]
+    ours: str = TETHER
+    """The contestant that the targets are about."""
 
 
 SPAWN = (Figure("us", "us"), Figure("typical_us", "typical us"))
 THROUGHPUT = (
     Figure("mb_s", "MB/s", larger_is_better=True),
-    Figure("cpu_s_per_gb", "CPU s/GB"),
-    Figure("lost", "lost"),
+    Figure("cpu_s_per_gb", "CPU s/GB", compared=True),
+    Figure("lost", "lost", worst=True),
 )
 ECHO = (Figure("us", "us"), Figure("p99_us", "p99 us"))
 SCALE = (
@@ -55,6 +62,21 @@ SCALE = (
     Figure("rss_kb_each", "KB each"),
     Figure("kill_s", "kill s"),
 )
+KEPT_START = (
+    Figure("us", "us answered"),
+    Figure("typical_us", "typical us", compared=True),
+    Figure("exit_us", "us to exit known", compared=True),
+    Figure("typical_exit_us", "typical us to exit known", compared=True),
+    Figure("alone_us", "us answered after a pause", compared=True),
+)
+KEPT_IDLE = (Figure("rss_mb", "RSS MB"), Figure("rss_kb_each", "KB each"))
+KEPT_PTY = (
+    Figure("mb_per_cpu_s", "MB/CPU s", larger_is_better=True),
+    Figure("mb_s", "MB/s", larger_is_better=True),
+    Figure("lost", "lost", worst=True),
+    Figure("news_per_s", "growth news/s", worst=True),
+)
+KEPT_ECHO = (Figure("us", "us"), Figure("p99_us", "p99 us"), Figure("burst_us", "us without a pause", compared=True))
 
 
 class Registry:
@@ -79,6 +101,11 @@ class Registry:
             self._log("log-append", Figure("cpu_s_per_gb", "CPU s/GB")),
             self._log("log-read", Figure("us", "us")),
             self._scale(),
+            self._kept("keeper-start-pipes", KEPT_START, self._work("start-pipes", reps=100)),
+            self._kept("keeper-start-pty", KEPT_START, self._work("start-pty", reps=100)),
+            self._kept("keeper-idle", KEPT_IDLE, self._work("idle", count=500), max(1, self._rounds // 2)),
+            self._kept("keeper-pty", KEPT_PTY, self._work("pty", megabytes=200)),
+            self._kept("keeper-echo", KEPT_ECHO, self._work("echo", reps=200)),
         ]
 
     def _c(self, name: str, task: str) -> Contestant:
@@ -189,3 +216,11 @@ class Registry:
         )
         rounds = max(1, self._rounds // 2)
         return Group("scale-1000", self._work("scale", count=1000), rounds, SCALE, contestants)
+
+    def _kept(self, name: str, figures: tuple[Figure, ...], work: Work, rounds: int = 0) -> Group:
+        """Put the keeper beside our own table, which does the same without a process in between."""
+        contestants = (
+            self._python("table", "keeper_peer", f"{work.task}-table"),
+            self._python(KEEPER, "keeper_peer", f"{work.task}-keeper"),
+        )
+        return Group(name, work, rounds or self._rounds, figures, contestants, KEEPER)

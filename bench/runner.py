@@ -24,9 +24,9 @@ class Row:
     failure: str = ""
 
     def best(self, figure: Figure) -> float:
-        """Return the best round; of bytes lost, the worst, since once is too often."""
+        """Return the best round; of a figure that says so, the worst."""
         values = self._values(figure)
-        return max(values) if figure.larger_is_better or figure.key == "lost" else min(values)
+        return max(values) if figure.larger_is_better or figure.worst else min(values)
 
     def median(self, figure: Figure) -> float:
         """Return the median over the rounds."""

@@ -1,6 +1,6 @@
 """Prints the results as one table of ratios."""
 
-from bench.groups import TETHER, Figure
+from bench.groups import Figure
 from bench.runner import Result, Row
 
 HEADINGS = ("group", "contestant", "figure", "best", "median", "x best", "x median", "also", "target")
@@ -27,7 +27,7 @@ def _also(result: Result, row: Row) -> str:
     for figure in result.group.figures[1:]:
         best = row.best(figure)
         word = f"{figure.title} {number(best)}"
-        if base is not None and figure.key == "cpu_s_per_gb" and base.best(figure) > 0:
+        if base is not None and row is not base and figure.compared and base.best(figure) > 0:
             medians = ratio(row.median(figure), base.median(figure))
             word += f" ({ratio(best, base.best(figure))}x, median {medians}x)"
         words.append(word)
@@ -52,7 +52,7 @@ def table(results: list[Result], targets: dict[str, str]) -> str:
     lines: list[list[str]] = [list(HEADINGS)]
     for result in results:
         for row in result.rows:
-            target = targets.get(result.group.name, "") if row.contestant.name == TETHER else ""
+            target = targets.get(result.group.name, "") if row.contestant.name == result.group.ours else ""
             lines.append(_cells(result, row, result.group.figures[0], target))
     # A row that did not run says why in the place of its figures, as wide as it likes.
     ran = [cells for cells in lines if cells[3]]

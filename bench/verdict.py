@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench.groups import TETHER, THROWN_AWAY, Figure
+from bench.groups import KEEPER, TETHER, THROWN_AWAY, Figure
 from bench.runner import Result, Row
 from bench.table import number
 
@@ -47,11 +47,12 @@ class Results:
         return row.best(next(figure for figure in result.group.figures if figure.key == key))
 
     def ratio(self, group: str, key: str) -> float | None:
-        """Return Tether's best over the C limit's best; None when either is missing."""
+        """Return our best over the first row's, a C limit's or our own table's; None when either is missing."""
         result = self._results.get(group)
-        limit = result.rows[0] if result else None
-        ours = self.figure(group, TETHER, key)
-        if result is None or limit is None or not limit.rounds or ours is None:
+        if result is None or not result.rows[0].rounds:
+            return None
+        limit, ours = result.rows[0], self.figure(group, result.group.ours, key)
+        if ours is None:
             return None
         base = limit.best(next(figure for figure in result.group.figures if figure.key == key))
         return ours / base if base > 0 else None
@@ -122,6 +123,37 @@ def _in_spawn_memory_and_loss(group: str, key: str) -> bool:
     return (group.startswith("spawn") and key == "us") or key in {"rss_kb_each", "lost"}
 
 
+def _of_the_keeper(results: Results) -> list[Verdict]:
+    return [
+        *(
+            _at_most(group, f"start answered by the keeper on {kind} <= 2x table", results.ratio(group, "us"), 2, "x")
+            for group, kind in (("keeper-start-pipes", "pipes"), ("keeper-start-pty", "a PTY"))
+        ),
+        _at_most(
+            "keeper-idle",
+            "keeper RSS with 500 idle PTYs <= 25 MB",
+            results.figure("keeper-idle", KEEPER, "rss_mb"),
+            25,
+            " MB",
+        ),
+        _at_least(
+            "keeper-pty",
+            "kept PTY >= 40 MB per keeper CPU s",
+            results.figure("keeper-pty", KEEPER, "mb_per_cpu_s"),
+            40,
+            " MB",
+        ),
+        _at_most("keeper-pty", "kept PTY bytes lost 0", results.figure("keeper-pty", KEEPER, "lost"), 0, ""),
+        _at_most(
+            "keeper-pty",
+            "growth news of a flood <= 110/s",
+            results.figure("keeper-pty", KEEPER, "news_per_s"),
+            110,
+            "/s",
+        ),
+    ]
+
+
 def verdicts(measured: list[Result]) -> list[Verdict]:
     """Judge every target; ratios are best to best."""
     results = Results(measured)
@@ -141,6 +173,7 @@ def verdicts(measured: list[Result]) -> list[Verdict]:
             8,
             " KB",
         ),
+        *_of_the_keeper(results),
     ]
     for peer in PEERS_BEHIND_EVERYWHERE:
         judged.append(_ahead(results, peer, _in_every_group))

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import os
 import resource
 import statistics
 import sys
@@ -71,14 +72,27 @@ def cpu_seconds() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
+def cpu_seconds_of(pid: int) -> float:
+    """Return the same for any process, in steps of the kernel's clock; only where there is /proc."""
+    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
+        words = stat.read().rpartition(")")[2].split()
+    user, system = words[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
 def resident_kb() -> float:
     """Return this process's resident memory, exact where the kernel tells it so."""
     gc.collect()
     try:
-        with open("/proc/self/smaps_rollup", encoding="ascii") as rollup:
-            return next(float(line.split()[1]) for line in rollup if line.startswith("Rss:"))
+        return resident_kb_of(os.getpid())
     except OSError:
         return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+
+def resident_kb_of(pid: int) -> float:
+    """Return the resident memory of any process; only where there is /proc."""
+    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as rollup:
+        return next(float(line.split()[1]) for line in rollup if line.startswith("Rss:"))
 
 
 def allow_many_descriptors() -> None:

@@ -1,0 +1,79 @@
+"""What travels between a keeper and its clients: frames of a JSON header and a body of raw bytes."""
+
+import json
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple, cast
+
+from tether.errors import KeeperError
+
+_LENGTHS = struct.Struct(">II")
+MOST_HEADER_BYTES = 16 * 1024 * 1024
+MOST_BODY_BYTES = 32 * 1024 * 1024
+
+Header = dict[str, object]
+
+
+class Frame(NamedTuple):
+    """One message."""
+
+    header: Header
+    body: bytes = b""
+
+    def encode(self) -> bytes:
+        """Its bytes on the stream.
+
+        Raises:
+            KeeperError: it is larger than the other side would take.
+        """
+        # Lone surrogates, which stand for bytes that are no text, survive as escapes.
+        header = json.dumps(self.header, separators=(",", ":")).encode("ascii")
+        _check_lengths(len(header), len(self.body))
+        return _LENGTHS.pack(len(header), len(self.body)) + header + self.body
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames, however it arrives."""
+
+    __slots__ = ("_unread",)
+
+    def __init__(self) -> None:
+        self._unread = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """The frames that are whole now.
+
+        Raises:
+            KeeperError: this is no stream of frames.
+        """
+        self._unread += data
+        at = 0
+        try:
+            while len(self._unread) - at >= _LENGTHS.size:
+                header, body = _LENGTHS.unpack_from(self._unread, at)
+                _check_lengths(header, body)
+                begin = at + _LENGTHS.size
+                if len(self._unread) < begin + header + body:
+                    break
+                at = begin + header + body
+                yield Frame(_parse(self._unread[begin : begin + header]), bytes(self._unread[begin + header : at]))
+        finally:
+            del self._unread[:at]
+
+
+def _check_lengths(header: int, body: int) -> None:
+    if header > MOST_HEADER_BYTES or body > MOST_BODY_BYTES:
+        raise KeeperError(
+            f"a message of {header} + {body} bytes is more than a keeper takes "
+            f"({MOST_HEADER_BYTES} + {MOST_BODY_BYTES}); send it in parts, or through a file"
+        )
+
+
+def _parse(data: bytearray) -> Header:
+    try:
+        value: object = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise KeeperError(f"a message of the keeper's protocol cannot be read: {error}") from error
+    if not isinstance(value, dict):
+        raise KeeperError(f"a message of the keeper's protocol is no object: {value!r:.100}")
+    return cast("Header", value)
