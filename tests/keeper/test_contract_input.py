@@ -149,6 +149,11 @@ async def test_a_piece_is_taken_once_however_often_it_is_sent(place: Place) -> N
     assert (await process.last_number("w"), await process.last_number("x")) == (2, 1)
     await process.end_input(Stamp("w", 3))
     assert (await process.wait()).code == 0
+    # Who never heard the answer sends it again, also when everything is over by then.
+    await process.write(b"two\n", Stamp("w", 2))
+    await process.end_input(Stamp("w", 3))
+    with pytest.raises(ProcessEndedError):
+        await process.write(b"four\n", Stamp("w", 4))
     assert await everything(process) == b"one\ntwo\nother\n"
 
 
@@ -254,7 +259,7 @@ async def test_an_interrupt_is_what_ctrl_c_does(place: Place, stdio: Pipes | Pty
 async def test_a_new_size_is_told_seen_and_recorded(place: Place) -> None:
     script = "trap 'stty size; exit 3' WINCH; stty size; while :; do sleep 0.02; done"
     process = await place.start(shell(script, Pty(90, 20)))
-    await said(process, "20 90")
+    await said(process, "20 90\n")
     before = process.end
     await process.resize(133, 44)
     assert process.stdio == Pty(133, 44)

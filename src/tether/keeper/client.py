@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import uuid
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -266,7 +267,7 @@ def _umask() -> int:
 
 def _gone(record: ProcessRecord) -> ProcessRecord:
     """What is left of a process that no keeper knows any more."""
-    return replace(record, exit_status=ExitStatus(None, None, Cause.LOST), ended_at=record.started_at)
+    return replace(record, exit_status=ExitStatus(None, None, Cause.LOST), ended_at=time.time())
 
 
 @contextlib.asynccontextmanager

@@ -40,7 +40,7 @@ class FrameReader:
     def __init__(self) -> None:
         self._unread = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
+    def feed(self, data: bytes | memoryview) -> Iterator[Frame]:
         """The frames that are whole now.
 
         Raises:

@@ -2,14 +2,13 @@
 
 import asyncio
 import contextlib
-import errno
 import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Self, cast
+from typing import NamedTuple, Self, cast
 
 from tether.errors import (
     AmbiguousProcessError,
@@ -17,15 +16,13 @@ from tether.errors import (
     KeeperError,
     ProcessEndedError,
     ScreenUnavailableError,
-    StartError,
-    TooManyOpenFilesError,
     UnknownProcessError,
 )
 from tether.keeper.channel import Channel
 from tether.keeper.frames import Header
 from tether.keeper.lease import FOREVER, Holders, Lease, Owned
 from tether.keeper.protocol import objects
-from tether.keeper.record_file import create_record, make_spare, remove_record, write_end, write_running
+from tether.keeper.record_file import create_record, make_spare, no_room, remove_record, write_end, write_running
 from tether.keeper.records import ProcessRecord, check_process_id, record_from_json, record_to_json
 from tether.keeper.retention import Shelf
 from tether.keeper.sweep import end_runaways
@@ -34,6 +31,7 @@ from tether.process._saved_state import saved, saved_part
 from tether.process.command import COOKIE, Command, Pipes, Pty
 from tether.process.exit_status import Cause
 from tether.process.log_reader import LogReader
+from tether.process.place import Stamp, TakenInput
 from tether.process.process import Process
 from tether.process.table import ProcessTable
 
@@ -60,6 +58,13 @@ class Kept:
     """What was put on record of its end."""
 
 
+class _Recent(NamedTuple):
+    """What has ended just now and may still be asked for."""
+
+    record: ProcessRecord
+    taken: TakenInput
+
+
 class Keeping:
     """Starts, finds and forgets; whatever happens is on record before `on_news` tells it.
 
@@ -75,7 +80,7 @@ class Keeping:
         self.holders = Holders()
         self.guests: set[str] = set()
         self.on_news = on_news
-        self._recent: dict[str, ProcessRecord] = {}
+        self._recent: dict[str, _Recent] = {}
         self._spare = os.path.join(os.path.dirname(directory), _SPARE)
         self._swept_at = 0.0
 
@@ -195,7 +200,7 @@ class Keeping:
         if process_id in self.kept or process_id in self.channels:
             return self.record(process_id)
         if process_id in self._recent and process_id in self.shelf:
-            return self._recent[process_id]
+            return self._recent[process_id].record
         with contextlib.suppress(KeyError):
             return self.shelf.read(process_id)
         return None
@@ -237,6 +242,10 @@ class Keeping:
                 f"process {process_id} has ended ({self.described(process_id).status}); start another"
             )
         return kept.process
+
+    def took(self, process_id: str, stamp: Stamp | None) -> bool:
+        """Whether a process that has ended just now had taken this piece of input."""
+        return stamp is not None and process_id in self._recent and self._recent[process_id].taken.has(stamp)
 
     def ids(self) -> list[str]:
         """Everybody who is here, running ones first."""
@@ -320,9 +329,10 @@ class Keeping:
 
     def close_channel(self, channel_id: str) -> None:
         """No more is appended to it; what it holds can be read like the output of anything that has ended."""
-        ended = self.channels[channel_id].close()
+        channel = self.channels[channel_id]
+        ended = channel.close()
         del self.channels[channel_id]
-        self._shelve(ended)
+        self._shelve(ended, channel.taken)
         self.on_news(channel_id)
 
     def keep(self, process_id: str, lease: Lease) -> ProcessRecord:
@@ -386,19 +396,20 @@ class Keeping:
         return True
 
     def _retire(self, process_id: str) -> None:
-        record = self._everything(process_id)
+        record, process = self._everything(process_id), self.kept[process_id].process
         if record != replace(self.kept[process_id].written or record, idle_seconds=record.idle_seconds):
             self._write_end(process_id)
-        self.table.retire(self.kept.pop(process_id).process)
-        self._shelve(record)
+        self.table.retire(process)
+        del self.kept[process_id]
+        self._shelve(record, process.taken)
 
-    def _shelve(self, record: ProcessRecord) -> None:
+    def _shelve(self, record: ProcessRecord, taken: TakenInput) -> None:
         try:
             self.shelf.add(record)
         except (OSError, KeeperError) as error:
             logger.warning("process=%s cannot be shelved: %s; the next keeper will find it", record.id, error)
             return
-        self._recent[record.id] = record
+        self._recent[record.id] = _Recent(record, taken)
         if len(self._recent) > _RECENT:
             del self._recent[next(iter(self._recent))]
 
@@ -470,13 +481,6 @@ class Keeping:
     def owned_pids(self) -> Sequence[int]:
         """Our own children, whose ends somebody watches."""
         return [*self.leaders(), *self.table.helper_pids()]
-
-
-def no_room(error: OSError, directory: str) -> StartError:
-    """Why something cannot be started that must be put on record first."""
-    if error.errno in (errno.EMFILE, errno.ENFILE):
-        return TooManyOpenFilesError(f"the keeper cannot open another file: {error.strerror}; end some processes")
-    return StartError(f"no place to keep it in {directory!r}: {error.strerror}; make room there")
 
 
 @contextlib.contextmanager

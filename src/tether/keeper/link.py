@@ -14,6 +14,7 @@ from tether.keeper.protocol import error_from_json
 logger = logging.getLogger(__name__)
 
 _HELLO = 0
+_ARRIVING_BYTES = 64 * 1024
 _TRIES, _PAUSE = 5, 0.1
 
 T = TypeVar("T")
@@ -47,13 +48,14 @@ class _Pending(NamedTuple):
     future: asyncio.Future[object]
 
 
-class _Wire(asyncio.Protocol):
+class _Wire(asyncio.BufferedProtocol):
     """One connection as long as it lasts."""
 
     def __init__(self, on_frame: Callable[[Frame], None], on_end: "Callable[[_Wire], None]") -> None:
         self._on_frame = on_frame
         self._on_end = on_end
         self._reader = FrameReader()
+        self._arriving = bytearray(_ARRIVING_BYTES)
         self._transport: asyncio.Transport | None = None
         self.room = asyncio.Event()
         self.room.set()
@@ -61,9 +63,12 @@ class _Wire(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> bytearray:  # noqa: ARG002 - the interface names it
+        return self._arriving
+
+    def buffer_updated(self, nbytes: int) -> None:
         try:
-            for frame in self._reader.feed(data):
+            for frame in self._reader.feed(memoryview(self._arriving)[:nbytes]):
                 self._on_frame(frame)
         except TetherError as error:
             logger.warning("the keeper does not make sense, hanging up: %s", error)

@@ -6,6 +6,7 @@ child does, so that a full disk cannot lose an exit code.
 """
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ import zlib
 from dataclasses import replace
 from typing import Final, cast
 
-from tether.errors import KeeperError
+from tether.errors import KeeperError, StartError, TooManyOpenFilesError
 from tether.keeper.records import ProcessRecord, record_from_json, record_to_json
 from tether.process import _log_format as fmt
 
@@ -61,6 +62,13 @@ def make_spare(spare: str) -> None:
     with contextlib.suppress(OSError):
         os.mkdir(spare, 0o700)
         os.close(fmt.open_file(os.path.join(spare, RECORD_NAME), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC))
+
+
+def no_room(error: OSError, directory: str) -> StartError:
+    """Why something cannot be started that must be put on record first."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return TooManyOpenFilesError(f"the keeper cannot open another file: {error.strerror}; end some processes")
+    return StartError(f"no place to keep it in {directory!r}: {error.strerror}; make room there")
 
 
 def remove_record(directory: str) -> None:

@@ -183,15 +183,21 @@ class Requests:
         return Frame({"records": records})
 
     async def _write(self, frame: Frame) -> Frame:
-        at_once = await self._process(frame).write(frame.body, stamp_of(frame.header))
-        return Frame({"at_once": at_once})
+        stamp = stamp_of(frame.header)
+        if self._keeping.took(field(frame.header, "process", str), stamp):
+            return Frame({"at_once": True})  # an answer that got lost on its way
+        return Frame({"at_once": await self._process(frame).write(frame.body, stamp)})
 
     async def _end_input(self, frame: Frame) -> Frame:
-        await self._process(frame).end_input(stamp_of(frame.header))
+        stamp = stamp_of(frame.header)
+        if not self._keeping.took(field(frame.header, "process", str), stamp):
+            await self._process(frame).end_input(stamp)
         return Frame({})
 
     async def _interrupt(self, frame: Frame) -> Frame:
-        await self._process(frame).interrupt(stamp_of(frame.header))
+        stamp = stamp_of(frame.header)
+        if not self._keeping.took(field(frame.header, "process", str), stamp):
+            await self._process(frame).interrupt(stamp)
         return Frame({})
 
     async def _last_number(self, frame: Frame) -> Frame:

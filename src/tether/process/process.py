@@ -98,7 +98,7 @@ class Process(TypedInto):
         self._waiters: list[asyncio.Future[ExitStatus]] = []
         self._waiting_for_output: list[asyncio.Future[int]] = []
         self._input = Input(child, on_terminal=child.pty)
-        self._taken = TakenInput()
+        self.taken = TakenInput()
         self._typed_at = self._blocked_since = 0.0
         self._retrying = self._held_back = self._stopping = False
         self._deadline: float | None = None
@@ -125,7 +125,7 @@ class Process(TypedInto):
             "blocked_since": self._blocked_since,
             "stopping": self._stopping,
             "held_back": self._held_back,
-            "taken": dict(self._taken.last),
+            "taken": dict(self.taken.last),
             "input": self._input.state(),
         }
 
@@ -146,7 +146,7 @@ class Process(TypedInto):
         self._typed_at = saved(state, "typed_at", float)
         self._blocked_since = saved(state, "blocked_since", float)
         self._stopping, self._held_back = saved(state, "stopping", bool), saved(state, "held_back", bool)
-        self._taken = TakenInput(dict(cast("Mapping[str, int]", saved_part(state, "taken"))))
+        self.taken = TakenInput(dict(cast("Mapping[str, int]", saved_part(state, "taken"))))
         self._input.restore(saved_part(state, "input"))
 
     def go_on(self) -> None:
@@ -249,25 +249,25 @@ class Process(TypedInto):
             LineTooLongError: its terminal's line editor would cut the line.
             InputRefusedError: it has closed its input, too much waits already, or a piece before this one is missing.
         """
-        if self._taken.has(stamp):
+        if self.taken.has(stamp):
             return self._input.pending == 0
         self._require_running()
         self._typed_at = time.monotonic()
         at_once = self._input.write(data)
-        self._taken.take(stamp)
+        self.taken.take(stamp)
         return at_once
 
     async def end_input(self, stamp: Stamp | None = None) -> None:
         """No more input: closes a pipe; on a terminal types its end-of-file key."""
-        if self._taken.has(stamp):
+        if self.taken.has(stamp):
             return
         self._require_running()
         self._input.end()
-        self._taken.take(stamp)
+        self.taken.take(stamp)
 
     async def last_number(self, writer: str) -> int:
         """The number of the last piece of input that was taken from `writer`; 0 before any."""
-        return self._taken.last.get(writer, 0)
+        return self.taken.last.get(writer, 0)
 
     async def resize(self, cols: int, rows: int) -> None:
         """Give its terminal another size.
@@ -286,11 +286,11 @@ class Process(TypedInto):
 
     async def interrupt(self, stamp: Stamp | None = None) -> None:
         """What Ctrl+C does."""
-        if self._taken.has(stamp):
+        if self.taken.has(stamp):
             return
         self._require_running()
         self._child.interrupt()
-        self._taken.take(stamp)
+        self.taken.take(stamp)
 
     async def look(self) -> Look:
         """One look at what it is doing with its input."""
