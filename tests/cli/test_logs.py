@@ -12,10 +12,11 @@ from tests.cli.running import BOUND, TETHER, in_shell, one_line, read_line, star
 
 
 @pytest.mark.requirement("design:cli:logs")
-def test_raw_are_the_bytes_exactly_in_order_of_both_streams(home: Path) -> None:
+def test_raw_are_the_bytes_exactly_of_both_streams_together_or_of_one(home: Path) -> None:
     code = "import os; os.write(1, bytes(range(256))); os.write(2, b'err\\n'); os.write(1, b'\\x1b[c')"
     process_id = ended(sys.executable, "-c", code)
-    assert logs(process_id) == bytes(range(256)) + b"err\n\x1b[c"
+    raw = logs(process_id)  # how two pipes lie beside each other in time nobody can know
+    assert (raw.replace(b"err\n", b""), raw.count(b"err\n")) == (bytes(range(256)) + b"\x1b[c", 1)
     assert logs(process_id, "--stream", "stdout") == bytes(range(256)) + b"\x1b[c"
     assert logs(process_id, "--stream", "stderr") == b"err\n"
 
