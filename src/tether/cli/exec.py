@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import errno
 import json
-import math
 import os
 import signal
 import time
@@ -15,6 +14,7 @@ import click
 from tether.cli.exec_input import TypedInput, at_terminal
 from tether.cli.exec_output import Collected, OwnStreams, take_all, write_all
 from tether.cli.exec_signals import EndingSignals
+from tether.cli.options import seconds
 from tether.errors import (
     InvalidCommandError,
     ProgramNotFoundError,
@@ -46,18 +46,6 @@ class _Options:
     max_output_chars: int
 
 
-def _seconds(_context: click.Context, _option: click.Parameter, value: str | None) -> float | None:
-    if value is None:
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise click.BadParameter(f"{value!r} is not a number of seconds above 0.")
-    return seconds
-
-
 @click.command(
     name="exec",
     context_settings={"allow_interspersed_args": False},
@@ -66,7 +54,7 @@ def _seconds(_context: click.Context, _option: click.Parameter, value: str | Non
 @click.option("--cwd", default=".", metavar="DIR", help="Directory to run in (default: here).")
 @click.option(
     "--timeout",
-    callback=_seconds,
+    callback=seconds,
     metavar="SECONDS",
     help="Stop the command and everything it started after this long; exit code 124.",
 )

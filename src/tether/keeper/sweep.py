@@ -13,10 +13,10 @@ from dataclasses import replace
 from tether.errors import KeeperError, OutputLogError
 from tether.keeper.record_file import read_record, write_end
 from tether.keeper.records import ProcessRecord
-from tether.process._census import Census, Entry, entry
+from tether.process._census import Census, Entry
 from tether.process._child import Member
 from tether.process._stopping import Left, Survivor, end_trees
-from tether.process._tree import command_line, send
+from tether.process._tree import ask_to_end, command_line, living, send
 from tether.process.command import Pty
 from tether.process.exit_status import Cause, ExitStatus
 from tether.process.log_reader import LogReader
@@ -153,10 +153,7 @@ class _Runaway:
 
     def ask_to_end(self, members: Sequence[Member]) -> None:
         """SIGTERM; whoever had a terminal is told that it is gone."""
-        send(members, signal.SIGTERM)
-        if self._on_terminal:
-            send(members, signal.SIGHUP)
-        send(members, signal.SIGCONT)  # a suspended process must wake to die
+        ask_to_end(members, on_terminal=self._on_terminal)
 
     def kill(self, members: Sequence[Member]) -> None:
         """SIGKILL to these members."""
@@ -168,8 +165,7 @@ class _Runaway:
 
     def alive(self, members: Sequence[Member]) -> list[Member]:
         """Those of `members` that still live."""
-        looked = [(member, entry(member.pid)) for member in members]
-        return [member for member, one in looked if one and one.alive and one.started == member.started]
+        return living(members)
 
     def describe(self, member: Member) -> str:
         """The command by which a person recognises a member."""

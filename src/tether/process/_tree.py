@@ -150,10 +150,7 @@ class PosixTree:
 
     def ask_to_end(self, members: Sequence[Member]) -> None:
         """SIGTERM; an interactive shell ignores that, but not the loss of its terminal."""
-        send(members, signal.SIGTERM)
-        if self._on_terminal:
-            send(members, signal.SIGHUP)
-        send(members, signal.SIGCONT)  # a suspended process must wake to die
+        ask_to_end(members, on_terminal=self._on_terminal)
 
     def kill(self, members: Sequence[Member]) -> None:
         """SIGKILL to these members and to everybody in the control group."""
@@ -207,8 +204,7 @@ class PosixTree:
 
     def alive(self, members: Sequence[Member]) -> list[Member]:
         """Those of `members` that still live."""
-        looked = [(member, entry(member.pid)) for member in members]
-        return [member for member, one in looked if one and one.alive and one.started == member.started]
+        return living(members)
 
     def describe(self, member: Member) -> str:
         """The command by which a person recognises a member."""
@@ -255,6 +251,20 @@ def runs_beneath(pid: int, root: str) -> bool:
     except OSError:
         return False
     return os.path.commonpath((directory, os.path.realpath(root))) == os.path.realpath(root)
+
+
+def living(members: Sequence[Member]) -> list[Member]:
+    """Those of `members` that still live, and are not somebody else who got their pid."""
+    looked = [(member, entry(member.pid)) for member in members]
+    return [member for member, one in looked if one and one.alive and one.started == member.started]
+
+
+def ask_to_end(members: Sequence[Member], *, on_terminal: bool) -> None:
+    """SIGTERM; an interactive shell ignores that, but not the loss of its terminal."""
+    send(members, signal.SIGTERM)
+    if on_terminal:
+        send(members, signal.SIGHUP)
+    send(members, signal.SIGCONT)  # a suspended process must wake to die
 
 
 def send(members: Sequence[Member], number: int) -> None:
