@@ -6,7 +6,6 @@ import errno
 import logging
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -229,6 +228,8 @@ def _leaving(home: Home, argv: Sequence[str], environment: Mapping[str, str]) ->
 
 def scope_prefix(home: Home, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The beginning of a command line that leaves our service unit; empty where there is none to leave."""
+    import shutil  # the keeper itself, which loads this module too, never needs it
+
     program = shutil.which("systemd-run", path=environ.get("PATH"))
     if program is None or not os.path.isdir(_SYSTEMD):
         return ()

@@ -8,8 +8,8 @@ child does, so that a full disk cannot lose an exit code.
 import contextlib
 import errno
 import json
+import logging
 import os
-import shutil
 import zlib
 from dataclasses import replace
 from typing import Final, cast
@@ -17,6 +17,8 @@ from typing import Final, cast
 from tether.errors import KeeperError, StartError, TooManyOpenFilesError
 from tether.keeper.records import ProcessRecord, record_from_json, record_to_json
 from tether.process import _log_format as fmt
+
+logger = logging.getLogger(__name__)
 
 RECORD_NAME: Final = "record"
 _RUNNING_BYTES: Final = 1024
@@ -76,8 +78,8 @@ def remove_record(directory: str) -> None:
     try:
         os.unlink(os.path.join(directory, RECORD_NAME))
         os.rmdir(directory)
-    except OSError:
-        shutil.rmtree(directory, ignore_errors=True)
+    except OSError as error:
+        logger.warning("what is left of a start cannot be removed: %s; a later sweep will try", error)
 
 
 def _made(directory: str, spare: str) -> bool:

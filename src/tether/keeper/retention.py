@@ -3,13 +3,13 @@
 import contextlib
 import logging
 import os
-import shutil
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from tether.errors import KeeperError
 from tether.keeper.record_file import RECORD_NAME, has_whole_record, read_record
 from tether.keeper.records import ProcessRecord, is_process_id
+from tether.process import _log_format as fmt
 
 logger = logging.getLogger(__name__)
 
@@ -192,7 +192,7 @@ class Shelf:
 
     def _remove_rest(self, process_id: str) -> None:
         try:
-            shutil.rmtree(self._path(process_id))
+            fmt.remove_directory(self._path(process_id))
         except FileNotFoundError:
             pass
         except OSError as error:

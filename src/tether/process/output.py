@@ -5,7 +5,6 @@ import contextlib
 import errno
 import logging
 import os
-import shutil
 import time
 from collections.abc import Mapping
 from typing import Self
@@ -285,7 +284,8 @@ class OutputLog(LogReader):
         self._held.clear()
         self._held_bytes = self._missing = self._failure = 0
         self._starts.clear()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        with contextlib.suppress(OSError):  # it may never have been made
+            fmt.remove_directory(self.directory)
 
     def _go_on(self, told: LogState) -> None:
         """Be the writer that `told` and the files tell of; FileNotFoundError when some was dropped meanwhile."""

@@ -9,13 +9,12 @@ import sys
 import uuid
 from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from tether.errors import ScreenUnavailableError, StartError, UnknownProcessError
 from tether.process._child import Containment
 from tether.process._cleanup import to_the_end
 from tether.process._saved_state import saved, saved_part
-from tether.process._scratch import Scratch
 from tether.process._stopping import end_trees
 from tether.process.command import Command, Pty, child_environment
 from tether.process.exit_status import Cause
@@ -32,6 +31,9 @@ from tether.process.screen import (
     styled_screen_from,
     vt_snapshot_from,
 )
+
+if TYPE_CHECKING:
+    from tether.process._scratch import Scratch
 
 if sys.platform == "win32":
     from tether.process._child_windows import restore_child, start_child
@@ -90,7 +92,9 @@ class ProcessTable:
 
     async def __aenter__(self) -> Self:
         if self._given_directory is None:
-            self._scratch = Scratch()
+            from tether.process import _scratch  # a keeper, which has a directory, saves a megabyte
+
+            self._scratch = _scratch.Scratch()
             self._directory = self._scratch.path
         else:
             self._directory = self._given_directory
