@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
-from tests.cli.running import BOUND
+from tests.cli.running import BOUND, TETHER
 from tether.process._emulator import Emulator
 
 _POLL_SECONDS = 0.02
@@ -132,6 +132,21 @@ class Window:
         if hasattr(self, "program"):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.program.pid, signal.SIGWINCH)
+
+
+def attach(process_id: str, *options: str) -> tuple[str, ...]:
+    """What a person types to sit at a process."""
+    return (TETHER, "attach", *options, process_id)
+
+
+def left_as_it_was(at: Window) -> None:
+    """The window's settings and modes are those of a new one."""
+    assert at.settings() == at.settings_before
+    assert at.modes == ["autowrap"]
+    assert not at.emulator.alternate_screen
+    assert at.emulator.cursor[2]
+    assert at.emulator.key_modes.kitty_flags == 0
+    assert at.received.count(b"\x1b[22;0t") == at.received.count(b"\x1b[23;0t")
 
 
 @contextlib.contextmanager

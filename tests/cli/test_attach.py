@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.kept import detached, error_of, record
-from tests.cli.persons_terminal import Window, window
+from tests.cli.persons_terminal import Window, attach, left_as_it_was, window
 from tests.cli.running import TETHER, eventually, tether
 from tests.helpers import alive, python
 
@@ -32,25 +32,12 @@ os.write(1, f"sha {hashlib.sha256(seen).hexdigest()}\\r\\n".encode())
 """
 
 
-def attach(process_id: str, *options: str) -> tuple[str, ...]:
-    return (TETHER, "attach", *options, process_id)
-
-
 def bash() -> str:
     return detached(*BASH, options=ON_TERMINAL)
 
 
 def is_running(process_id: str) -> bool:
     return record(process_id)["status"] == "running"
-
-
-def left_as_it_was(at: Window) -> None:
-    assert at.settings() == at.settings_before
-    assert at.modes == ["autowrap"]
-    assert not at.emulator.alternate_screen
-    assert at.emulator.cursor[2]
-    assert at.emulator.key_modes.kitty_flags == 0
-    assert at.received.count(b"\x1b[22;0t") == at.received.count(b"\x1b[23;0t")
 
 
 def test_a_shell_is_shown_typed_into_and_left_running(home: Path) -> None:
@@ -191,11 +178,12 @@ def test_a_paste_of_a_megabyte_arrives_whole(home: Path) -> None:
 
 @pytest.mark.requirement("design:cli:attach-input")
 def test_what_the_process_cannot_take_is_told(home: Path) -> None:
-    process_id = detached("cat", options=ON_TERMINAL)
+    # A terminal's echo comes in the middle of what a program writes at that moment.
+    process_id = detached("sh", "-c", "stty -echo; echo silent; exec cat", options=ON_TERMINAL)
     with window(*attach(process_id)) as at:
-        at.until_painted()
+        at.until_shown("(?m)^silent$")
         at.type(b"short\r" + b"x" * 5000 + b"\rbehind\r")
-        at.until_shown("(?m)^behind\nbehind$")
+        at.until_shown("(?m)^behind$")
         assert b"\a" in at.received
         at.type(DETACH)
         assert at.ended() == 0
@@ -299,6 +287,22 @@ def test_a_process_that_is_none_or_has_ended_is_refused(home: Path) -> None:
     with window(*attach("nobody"), cols=200) as at:
         assert at.ended() == 2
         assert "tether: no process 'nobody'" in at.text
+
+
+@pytest.mark.requirement("design:cli:attach-inside")
+def test_a_process_cannot_be_attached_to_from_within_itself(home: Path) -> None:
+    process_id = bash()
+    with window(*attach(process_id), cols=200) as at:
+        at.until_shown("ready>")
+        for number, words in enumerate((process_id, f"--read-only {process_id[:12]}")):
+            at.type(f"{TETHER} attach {words}; echo code{number} $?\r".encode())
+            at.until_shown(rf"(?m)^code{number} \d+$")
+            assert f"\ncode{number} 2\n" in at.text
+        assert at.text.count(f"\ntether: you are inside this process; attach to {process_id} from a terminal") == 2
+        # Another one may well be looked at from here, through a shell within the shell too.
+        other = detached("sh", "-c", "echo other; read line", options=ON_TERMINAL)
+        at.type(f"bash -c '{TETHER} attach {other}; exit 5'\r".encode())
+        at.until_shown("(?m)^other$")
 
 
 @pytest.mark.requirement("design:cli:attach-killed")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.kept import detached, keeper_pid, record
-from tests.cli.persons_terminal import Window, window
-from tests.cli.running import TETHER, eventually, tether
+from tests.cli.persons_terminal import Window, attach, window
+from tests.cli.running import eventually, tether
 from tests.helpers import alive, python
 
 pytestmark = pytest.mark.requirement("design:cli:attach-restores")
@@ -53,10 +53,6 @@ flood()
 os.write(1, b"the end")
 signal.pause()
 """
-
-
-def attach(process_id: str, *options: str) -> tuple[str, ...]:
-    return (TETHER, "attach", *options, process_id)
 
 
 def left_as_it_was(at: Window) -> None:
@@ -131,8 +127,17 @@ def test_after_the_keeper_was_killed(home: Path) -> None:
         assert at.ended() == 1
         assert len(re.findall(r"(?m)^tether: ", at.text)) == 1
         assert "Traceback" not in at.text
+        said = at.text.replace("\n", "")
+        assert "was lost with its keeper; nobody knows how it ended" in said
+        assert "exit code" not in said
         left_as_it_was(at)
     eventually(lambda: not alive(child))
+    with window(*attach(process_id), cols=200) as at:
+        assert at.ended() == 1
+        assert (
+            f"tether: process {process_id} was lost with its keeper, and nobody knows how it ended; `tether"
+            in at.text
+        )
 
 
 @pytest.mark.requirement("design:cli:attach-suspend")
@@ -186,3 +191,7 @@ def test_without_an_emulator_the_last_lines_are_shown(
         at.until_shown("(?m)^got typed$")
         assert b"tether: attached" in at.received
         assert re.search(rb"\r\n\d+\r\n", at.received)
+    with window(*attach(process_id, "--read-only"), cols=100, rows=30) as at:
+        at.until_shown("(?m)^got typed$")
+        tether("send", process_id, "more")
+        assert at.ended() == 0

@@ -129,7 +129,19 @@ def test_without_a_size_a_terminal_is_120_by_30(home: Path) -> None:
 
 
 @pytest.mark.requirement("design:cli:run-signals")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_who_hangs_up_leaves_the_command_running_and_its_log_waits_for_nobody(home: Path) -> None:
+    script = "echo ready; seq 1 1000000; echo over; exec sleep 100"
+    with started("run", "--cap", "65536", "--", "sh", "-c", script) as running:
+        assert read_line(running) == b"ready\n"
+        running.send_signal(signal.SIGHUP)
+        assert running.wait(BOUND) == 128 + signal.SIGHUP
+    (found,) = listed()
+    assert (found["status"], found["lease"]) == ("running", {"kind": "forever"})
+    assert tether("wait", str(found["id"]), "--for", "text:over", "--timeout", str(BOUND)).returncode == 0
+
+
+@pytest.mark.requirement("design:cli:run-signals")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT])
 def test_told_to_end_the_command_and_all_it_started_end_too(home: Path, number: signal.Signals) -> None:
     script = "sleep 100 & a=$!; setsid sleep 100 & echo $$ $a $!; wait"
     with started("run", "--", "sh", "-c", script) as running:
@@ -243,12 +255,12 @@ async def test_at_a_terminal_a_person_sits_at_the_commands_own_and_may_leave_it_
 
 
 @pytest.mark.requirement("design:cli:run-pty")
-async def test_a_terminal_that_goes_away_takes_the_command_with_it(home: Path) -> None:
+async def test_a_terminal_that_goes_away_leaves_the_command_running(home: Path) -> None:
     async with at_terminal("run", "--pty", "--", "sh", "-c", "echo ready; sleep 100") as process:
         await shown(process, "ready")
         os.kill(process.pid, signal.SIGHUP)
         assert (await process.wait()).code == 128 + signal.SIGHUP
-    assert [found["status"] for found in listed("--all")] == ["killed"]
+    assert [(found["status"], found["lease"]) for found in listed()] == [("running", {"kind": "forever"})]
 
 
 @pytest.mark.requirement("design:cli:run-pty")

@@ -9,7 +9,13 @@ import pytest
 
 from tests.helpers import alive, wait_until
 from tests.keeper.places import BOUND, RELAY, Door, everything, said, shell
-from tether.errors import AmbiguousProcessError, KeeperLostError, ProcessEndedError, UnknownProcessError
+from tether.errors import (
+    AmbiguousProcessError,
+    InvalidCommandError,
+    KeeperLostError,
+    ProcessEndedError,
+    UnknownProcessError,
+)
 from tether.keeper.client import open_distant_keeper, open_keeper
 from tether.keeper.home import Home, KeeperLock
 from tether.keeper.kept_process import KeptProcess
@@ -187,11 +193,13 @@ async def test_a_process_goes_by_the_beginning_of_its_id_and_by_its_name(door: D
     ids = ["aaaa0000-0000-4000-8000-000000000001", "aaaa0000-0000-4000-8000-000000000002"]
     async with door.open() as client:
         for process_id in ids:
-            await client.start(shell("read go"), process_id=process_id, name="twin")
+            await client.start(shell("read go"), process_id=process_id, name=f"twin {process_id[-1]}")
         single = await client.start(Command(argv=("true",)), process_id="bbbb" + ids[0][4:], name="single")
         assert await client.find("bb") is single
         assert (await client.find("single")).id == single.id
-        for words in ("aaaa", "twin"):
+        with pytest.raises(InvalidCommandError, match=f"process {ids[0]} runs under the name 'twin 1'"):
+            await client.start(shell("read go"), name="twin 1")
+        for words in ("aaaa", "aaaa0000-"):
             with pytest.raises(AmbiguousProcessError) as caught:
                 await client.find(words)
             assert (caught.value.process_id, sorted(caught.value.known)) == (words, ids)

@@ -62,14 +62,18 @@ async def test_a_process_is_found_by_the_beginning_of_its_id_and_by_its_name(hom
     async with open_keeper(home) as keeper:
         first = await keeper.start(SLEEP, process_id="aaaa1111-0000-4000-8000-000000000001", name="web")
         second = await keeper.start(SLEEP, process_id="aaaa2222-0000-4000-8000-000000000002", name="db")
-        third = await keeper.start(SLEEP, process_id="bbbb0000-0000-4000-8000-000000000003", name="db")
-        assert (await keeper.find("aaaa1")) is first
+        third = await keeper.start(SLEEP, process_id="bbbb0000-0000-4000-8000-000000000003", name="aaaa1")
+        assert (await keeper.find("aaaa1")) is third  # what somebody called it comes before the beginning of an id
+        assert (await keeper.find("aaaa11")) is first
         assert (await keeper.find("web")) is first
         assert (await keeper.find("b")) is third
         with pytest.raises(AmbiguousProcessError, match="'aaaa' stands for several"):
             await keeper.find("aaaa")
         with pytest.raises(AmbiguousProcessError, match=second.id):
-            await keeper.find("db")
+            await keeper.find("aa")
+        for name, reason in (("db", f"{second.id} runs under the name 'db'"), ("a\nb", "impossible name")):
+            with pytest.raises(InvalidCommandError, match=reason):
+                await keeper.start(SLEEP, name=name)
         for nobody in ("", "zzz", "../aaaa1"):
             with pytest.raises(UnknownProcessError, match=first.id):
                 await keeper.find(nobody)

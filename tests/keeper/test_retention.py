@@ -4,6 +4,7 @@ import contextlib
 import gc
 import logging
 import os
+import shutil
 import subprocess
 import tracemalloc
 import uuid
@@ -81,6 +82,17 @@ def test_what_ends_later_is_added_in_its_place(tmp_path: Path) -> None:
     assert shelf.bytes == sum(max(file.stat().st_size, file.stat().st_blocks * 512) for file in files)
     with pytest.raises(KeeperError, match="no end on record"):
         shelf.add(read_record(str(tmp_path / put(tmp_path, None))))
+
+
+@pytest.mark.requirement("design:keeper:peer-guest")
+def test_who_ran_for_an_agent_is_known_to_the_next_keeper(tmp_path: Path) -> None:
+    person, agent = put(tmp_path, NOW), put(tmp_path, NOW)
+    record = read_record(str(tmp_path / agent))
+    shutil.rmtree(tmp_path / agent)
+    create_record(str(tmp_path / agent), replace(record, guest=True))
+    write_end(str(tmp_path / agent), record)
+    shelf = loaded(tmp_path)
+    assert (set(shelf), shelf.guests) == ({person, agent}, {agent})
 
 
 @pytest.mark.requirement("design:keeper:retention:age")

@@ -47,9 +47,10 @@ class GroupJob(Job):
     def __init__(self, group: int) -> None:
         self._group = group
 
-    def kill_at_once(self) -> None:
+    def kill_at_once(self) -> bool:
         with suppress(ProcessLookupError):
             os.killpg(self._group, signal.SIGKILL)
+        return True
 
     def close(self) -> None:
         self.kill_at_once()

@@ -11,6 +11,8 @@ from tether.cli.options import process_argument
 from tether.cli.terminal import at_terminal
 from tether.errors import ProcessEndedError
 from tether.keeper.client import KeeperClient
+from tether.process.command import COOKIE
+from tether.process.exit_status import Cause, ExitStatus
 from tether.process.place import PlacedProcess
 
 DEFAULT_KEY = "C-]"
@@ -31,8 +33,8 @@ def command(*, process_id: str, key_name: str, read_only: bool) -> None:
     """Sit at a process's terminal; it runs on when you detach.
 
     What it shows now is drawn first, then everything as it comes; what you type goes to it as it is. Several
-    people may be attached at once and see the same; its size is that of whoever typed last. A process without a
-    terminal shows its output and gets the lines you type.
+    people may be attached at once and see the same; its size is that of whoever typed last, and on a terminal of
+    another size what fits is drawn. A process without a terminal shows its output and gets the lines you type.
 
     The exit code is 0 when you detach, and the process's own when it ends.
 
@@ -49,14 +51,28 @@ def command(*, process_id: str, key_name: str, read_only: bool) -> None:
         process = await keeper.find(process_id)
         if process.exit_status is not None:
             raise ProcessEndedError(
-                f"process {process.id} has ended with exit code {process.exit_status.shell_code}; "
-                f"`tether logs {process.id}` shows what it wrote"
+                f"process {process.id} {_ended(process.exit_status)}; `tether logs {process.id}` shows what it wrote"
             )
+        _require_outside(process.id)
         return await attach_to(process, key, read_only=read_only)
 
     code = with_named(process_id, attach)
     # A writer stuck on a terminal that takes nothing must not keep us from ending.
     os._exit(code)
+
+
+def _ended(status: ExitStatus) -> str:
+    if status.cause is Cause.LOST:
+        return "was lost with its keeper, and nobody knows how it ended"
+    return f"has ended with exit code {status.shell_code}"
+
+
+def _require_outside(process_id: str) -> None:
+    """Refuse to show a process on its own terminal: what it shows would be its output again, without end."""
+    if process_id in os.environ.get(COOKIE, "").split():
+        raise click.ClickException(
+            f"you are inside this process; attach to {process_id} from a terminal that it does not run"
+        )
 
 
 def require_terminal() -> None:

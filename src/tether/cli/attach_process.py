@@ -14,7 +14,7 @@ from tether.cli.attach_view import View
 from tether.cli.terminal import BELL, STDIN, OwnTerminal, printable
 from tether.errors import InputRefusedError, LineTooLongError, ProcessEndedError, TetherError
 from tether.process.command import Pty
-from tether.process.exit_status import ExitStatus
+from tether.process.exit_status import Cause, ExitStatus
 from tether.process.place import PlacedProcess
 
 _AT_ONCE = 64 * 1024
@@ -134,6 +134,8 @@ class Attachment:
             lines.append(f"not all that you typed has reached it: {self._refusal}")
         if status is None:
             lines.append(f"detached from {self.label}; it runs on")
+        elif status.cause is Cause.LOST:
+            lines.append(f"{self.label} was lost with its keeper; nobody knows how it ended")
         elif status.signal is not None:
             lines.append(f"{self.label} was ended by {status.signal} ({status.cause})")
         else:
@@ -154,7 +156,7 @@ class Attachment:
                 await self._open()
             if self._resized:
                 self._resized = False
-                await self._view.take_size()
+                await self._view.window_changed()
             await self._pass_on()
             if self._detaching:
                 self._end(_Ending())

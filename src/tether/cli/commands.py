@@ -9,6 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from tether.errors import (
+    AmbiguousProcessError,
     InvalidCommandError,
     TetherError,
     UnknownKeyError,
@@ -102,6 +103,10 @@ def run() -> None:
         _fail(f"{error.format_message()} See `{place} --help`.", 2)
     except click.ClickException as error:
         _fail(error.format_message(), 2)
+    except AmbiguousProcessError as error:
+        _fail(str(error), 2)
+    except UnknownProcessError as error:
+        _fail(f"no process {error.process_id!r}; `tether ps --all` lists what there is", 2)
     except TetherError as error:
         _fail(str(error), 2 if isinstance(error, _BAD_NAMES) else 1)
     except OSError as error:

@@ -25,7 +25,7 @@ def end_all(words: Sequence[str], end: End) -> int:
 
 
 async def _end_one(process: KeptProcess, end: End) -> None:
-    if process.exit_status is not None and not process.survivors:
+    if process.exit_status is not None and not process.survivors and not process.record.output_held:
         tell(f"process {process.id} has already ended ({process.status})")
         return
     await end(process)

@@ -45,7 +45,7 @@ class _Options:
     show_default=True,
     help="The bytes, the text a person would read, or the terminal's screen now.",
 )
-@click.option("--stream", type=click.Choice(list(_STREAMS)), help="Only this stream (default: both, in order).")
+@click.option("--stream", type=click.Choice(list(_STREAMS)), help="Only this stream (default: both, as read).")
 @process_argument
 def command(
     *,
@@ -120,6 +120,9 @@ async def _show(process: KeptProcess, options: _Options) -> int:
     reading = read_log(process, wanted, take, say)
     interrupted = await _until_interrupted(reading) if at_terminal else await reading
     await streams.write(STDOUT, view.end())
+    unrecorded = process.record.missing - sum(gap.missing for gap in await process.gaps())
+    if unrecorded > 0 and options.limit is None:
+        await say(f"{unrecorded} bytes are missing here: the disk has had no room for them so far")
     return _INTERRUPTED if interrupted else _code(streams)
 
 

@@ -45,6 +45,16 @@ def size(_context: click.Context, _option: click.Parameter, value: str | None) -
     return Size(int(found[1]), int(found[2]))
 
 
+def complete_file(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Let the shell complete a file."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def complete_directory(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Let the shell complete a directory."""
+    return [CompletionItem(incomplete, type="dir")]
+
+
 def process_argument(function: F) -> F:
     """One process: its id, a unique beginning of that, or a unique name."""
     return click.argument("process_id", metavar="ID", callback=_named, shell_complete=_complete)(function)

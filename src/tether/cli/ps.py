@@ -34,7 +34,8 @@ def command(*, ended_too: bool, as_json: bool) -> int:
     """List the processes that run, whoever started them.
 
     STATUS is running, completed, failed (did not start), timed_out, killed or lost, with the exit code or
-    signal; TIME is how long it has run, or ran. A name given with `run --name` stands before the command.
+    signal; TIME is how long it has run, or ran. "rest runs" says that something it left in the background still
+    writes to its output; `tether stop` ends that too. A name given with `run --name` stands before the command.
 
     \b
     Examples:
@@ -43,7 +44,9 @@ def command(*, ended_too: bool, as_json: bool) -> int:
       tether ps --json | jq -r '.[] | select(.pty) | .id'
     """
     everything = with_kept(_all_processes, [])
-    wanted = [process for process in everything if ended_too or process.exit_status is None]
+    wanted = [
+        process for process in everything if ended_too or process.exit_status is None or process.record.output_held
+    ]
     if as_json:
         click.echo(json_text([record(process) for process in wanted]), nl=False)
     elif wanted:
@@ -111,4 +114,5 @@ def status_cell(process: KeptProcess) -> Cell:
         return Cell(str(status), _GREEN)
     detail = ended.signal or ("" if ended.code is None or ended.cause.name == "TIMED_OUT" else str(ended.code))
     colour = _RED if status is Status.COMPLETED and ended.code else _COLOURS.get(status, _RED)
-    return Cell(f"{status} {detail}".rstrip(), colour)
+    rest = " (rest runs)" if process.record.output_held else ""
+    return Cell(f"{status} {detail}".rstrip() + rest, colour)

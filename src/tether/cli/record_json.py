@@ -31,6 +31,7 @@ def record(process: KeptProcess) -> dict[str, object]:
         "ended_at": None if process.ended_at is None else timestamp(process.ended_at),
         "output_bytes": process.end,
         "missing_bytes": process.record.missing,
+        "output_held": process.record.output_held,
         "lease": _lease(process.lease),
         "guest": process.record.guest,
         "warnings": list(process.warnings),

@@ -14,7 +14,7 @@ from tether.cli.attach_keys import DetachKey
 from tether.cli.exec_output import OwnStreams, write_all
 from tether.cli.follow import LEAST_CAPACITY, follow
 from tether.cli.keeper_session import first_of_ours, with_keeper
-from tether.cli.options import Size, seconds, size
+from tether.cli.options import Size, complete_directory, complete_file, seconds, size
 from tether.cli.own_stdin import pass_stdin_on
 from tether.cli.remarks import left_over, line, remarks, tell
 from tether.cli.run_signals import FaceSignals
@@ -38,6 +38,7 @@ from tether.process.log_reader import STDERR, STDOUT
 _LEASE_SECONDS = 900.0
 _LAST_WORDS_SECONDS = 7.0
 _NOBODY_READS = 128 + 13  # SIGPIPE, which Windows does not have
+_HUNG_UP = 128 + signal.SIGHUP
 _INTERRUPTED = 128 + signal.SIGINT
 _NOT_FOUND, _NOT_RUNNABLE = 127, 126
 
@@ -72,7 +73,13 @@ class _Options:
     help="Stop it and everything it started after this long; exit code 124.",
 )
 @click.option("--name", default="", metavar="NAME", help="A name to find it by, in place of its id.")
-@click.option("--cwd", default=".", metavar="DIR", help="Directory to run in (default: here).")
+@click.option(
+    "--cwd",
+    default=".",
+    metavar="DIR",
+    shell_complete=complete_directory,
+    help="Directory to run in (default: here).",
+)
 @click.option(
     "--size", "terminal_size", callback=size, metavar="COLSxROWS", help="Size of its terminal (default: 120x30)."
 )
@@ -84,7 +91,9 @@ class _Options:
     show_default=True,
     help="How much of its output is kept for `tether logs`.",
 )
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND [ARGUMENT]...")
+@click.argument(
+    "words", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_file, metavar="-- COMMAND [ARGUMENT]..."
+)
 def command(
     *,
     words: tuple[str, ...],
@@ -191,7 +200,7 @@ async def _run_attached(keeper: KeeperClient, to_run: Command, name: str, lease:
         tell(warning)
     code = await attach_to(process, DetachKey.named(DEFAULT_KEY))
     if process.exit_status is None:
-        if code == 0:
+        if code in (0, _HUNG_UP):
             await process.keep(FOREVER)
         else:
             await process.stop()
@@ -219,27 +228,33 @@ class _Following:
         self._streams = streams
         self._signals = signals
         self._stop_wanted = asyncio.Event()
+        self._leave_wanted = asyncio.Event()
 
     async def to_the_end(self) -> int:
         """Everything until it has ended or cannot be ended; returns our exit code."""
         async with asyncio.TaskGroup() as tasks:
             following = tasks.create_task(self._follow())
             stopping = tasks.create_task(self._stop_when_wanted(following))
+            leaving = tasks.create_task(self._leave_when_wanted(following))
             beside = [
-                tasks.create_task(self._signals.heed(self._process, self._stop_wanted.set)),
+                tasks.create_task(self._signals.heed(self._process, self._stop_wanted.set, self._leave_wanted.set)),
                 tasks.create_task(self._pass_input_on()),
                 tasks.create_task(self._let_go_after_timeout()),
             ]
             await asyncio.wait((following,))
-            if self._stop_wanted.is_set():
+            if self._leave_wanted.is_set():
+                await leaving
+            elif self._stop_wanted.is_set():
                 await stopping  # it is over when nobody of the tree is left, or who is left cannot be ended
-            for task in (stopping, *beside):
+            for task in (stopping, leaving, *beside):
                 task.cancel()
         return await self._code()
 
     async def _code(self) -> int:
         process, caught, failure = self._process, self._signals.caught, self._streams.failure
         status = process.exit_status
+        if status is None and self._leave_wanted.is_set():
+            return _HUNG_UP
         if status is None:
             tell(f"process {process.id} could not be ended and is left to the keeper; `tether ps` shows it")
         for message in left_over(process) if status is None else remarks(process, status):
@@ -270,6 +285,12 @@ class _Following:
         await self._process.stop()
         if self._process.exit_status is None:
             following.cancel()
+
+    async def _leave_when_wanted(self, following: asyncio.Task[None]) -> None:
+        """Nobody follows it any more, and nobody holds it: it runs on, and its log waits for no reader."""
+        await self._leave_wanted.wait()
+        await self._process.keep(FOREVER, drop_oldest=True)
+        following.cancel()
 
     async def _pass_input_on(self) -> None:
         trouble = await pass_stdin_on(self._process)

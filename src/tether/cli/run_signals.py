@@ -1,4 +1,4 @@
-"""Signals that `tether run` gets: an interrupt is for the command, all others end it."""
+"""Signals that `tether run` gets: an interrupt is for the command, a hangup for us alone, all others end it."""
 
 import asyncio
 import contextlib
@@ -48,8 +48,10 @@ class FaceSignals:
             self._loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
 
-    async def heed(self, process: PlacedProcess, stop_soon: Callable[[], None]) -> None:
-        """Do what they ask for, until cancelled."""
+    async def heed(
+        self, process: PlacedProcess, stop_soon: Callable[[], None], leave_soon: Callable[[], None]
+    ) -> None:
+        """Do what they ask for, until cancelled; who hangs up only leaves."""
         interrupted_at = -_AGAIN_SECONDS
         while True:
             number = await self._arrived.get()
@@ -57,6 +59,10 @@ class FaceSignals:
             if self.caught is not None:
                 self._let_go()
                 await process.kill()
+            elif number == signal.SIGHUP:
+                self.caught = number
+                self._let_go()
+                leave_soon()
             elif number == signal.SIGINT and now - interrupted_at >= _AGAIN_SECONDS:
                 interrupted_at, self.interrupted = now, True
                 # Its input may be closed, or nobody of its group ours to signal: the next one stops it.

@@ -12,6 +12,7 @@ from tether.cli.options import process_argument
 from tether.cli.own_stdin import copy_stdin
 from tether.keeper.client import KeeperClient
 from tether.keeper.kept_process import KeptProcess
+from tether.process.command import Pty
 from tether.process.place import Stamp
 
 
@@ -54,7 +55,7 @@ def command(
     Examples:
       tether send 3f2a 'git push'            the text, then Enter
       tether send 3f2a ''                    Enter alone
-      tether send 3f2a --keys C-c            Ctrl+C; names as tmux has them
+      tether send 3f2a --keys C-c            Ctrl+C, also without a terminal; names as tmux has them
       tether send 3f2a --keys Down Down Enter
       tether send 3f2a --paste "$(cat fix.py)"
       tether send 3f2a --write - <data.bin
@@ -76,6 +77,8 @@ async def _send(process: KeptProcess, kind: _Kind, words: tuple[str, ...], stamp
     match kind:
         case _Kind.SUBMIT:
             await process.submit(words[0])
+        case _Kind.KEYS if words == ("C-c",) and not isinstance(process.stdio, Pty):
+            await process.interrupt()  # without a terminal the key itself would mean nothing
         case _Kind.KEYS:
             await process.send_keys(words)
         case _Kind.PASTE:

@@ -73,7 +73,16 @@ class Channel:
         return ProcessRecord(id=self.id, command=None, started_at=self.opened_at, end=end, missing=missing)
 
     def close(self) -> ProcessRecord:
-        """Take no more, and put that on record."""
+        """Take no more, and put that on record.
+
+        Raises:
+            InputBacklogError: the disk has no room for what was sent before.
+        """
+        self.log.retry()
+        if self.log.blocked:
+            raise InputBacklogError(
+                f"channel {self.id} cannot be closed: the disk takes no more; make room, try again"
+            )
         self.log.close()
         over = ExitStatus(0, None, Cause.EXITED)
         ended = replace(self.record(), ended_at=time.time(), exit_status=over)
@@ -93,16 +102,18 @@ class Channel:
         """
         if stream not in (UP, DOWN):
             raise InvalidCommandError(f"a channel has streams {UP} (up) and {DOWN} (down), not {stream!r}")
-        if self.taken.has(stamp):
-            return self.log.end
-        if self.log.closed:
+        known = self.taken.has(stamp)
+        if not known and self.log.closed:
             raise ProcessEndedError(f"channel {self.id} is closed; open another")
         self.log.retry()
-        if self.log.full or self.log.blocked:
+        if not known and not self.log.full and not self.log.blocked:
+            self.log.append(stream, data)
+            self.taken.take(stamp)
+            known = True
+        if not known or self.log.blocked:
+            # What the disk has refused is only held in memory: it is not told as kept before it is.
             raise InputBacklogError(
                 f"channel {self.id} has no room ({self.log.end} bytes, limit {self.log.policy.capacity}); "
-                "send this piece again once its reader has taken some"
+                "send this piece again once its reader has taken some, or the disk has room"
             )
-        self.log.append(stream, data)
-        self.taken.take(stamp)
         return self.log.end

@@ -104,8 +104,13 @@ class KeeperClient:
 
     async def processes(self, *, ended: bool = True) -> list[KeptProcess]:
         """All of them, in the order they were started; without the `ended` ones if so told."""
-        found = await self.link.ask_for(self._processes_in, {"do": "list", "ended": ended})
-        return sorted(found, key=lambda process: process.started_at)
+        found: dict[str, KeptProcess] = {}
+        request: Header | None = {"do": "list", "ended": ended}
+        while request is not None:
+            page, after = await self.link.ask_for(self._processes_in, request)
+            found.update({process.id: process for process in page})
+            request = None if after is None else {**request, "after": after}
+        return sorted(found.values(), key=lambda process: process.started_at)
 
     async def open_channel(self, channel_id: str, key: str, capacity: int = _CHANNEL_BYTES) -> KeptChannel:
         """A channel with that id, made if there is none; `key` lets its far end in."""
@@ -164,7 +169,8 @@ class KeeperClient:
         """A connection stands: what we know of may have changed meanwhile."""
         again = bool(self.greeting)
         self.greeting = answer
-        known = [process.id for process in self._known.values() if process.record.exit_status is None]
+        records = [process.record for process in self._known.values()]
+        known = [record.id for record in records if record.exit_status is None or record.output_held]
         if again and known:
             self.link.in_background(self._catch_up(known))
 
@@ -210,10 +216,11 @@ class KeeperClient:
             raise UnknownProcessError(record.id, [])  # a channel is no process
         return self._process(record)
 
-    def _processes_in(self, answer: Frame) -> list[KeptProcess]:
+    def _processes_in(self, answer: Frame) -> tuple[list[KeptProcess], object]:
         records = objects(answer.header, "records")
         found = map(record_from_json, records)
-        return [self._process(record) for record in found if record.command is not None]
+        processes = [self._process(record) for record in found if record.command is not None]
+        return processes, answer.header.get("after")
 
     def _process(self, record: ProcessRecord) -> KeptProcess:
         known = self._known.get(record.id)

@@ -8,13 +8,16 @@ from collections.abc import Awaitable, Coroutine
 from typing import Protocol, cast
 
 from tether.errors import KeeperError, KeeperRefusedError, TetherError
-from tether.keeper.frames import Frame, FrameReader, Header
-from tether.keeper.protocol import error_to_json, field
+from tether.keeper.frames import MOST_BYTES, Frame, FrameReader
+from tether.keeper.protocol import HELLO, error_to_json, field
 
 logger = logging.getLogger(__name__)
 
 _UNSENT_BYTES = 256 * 1024
 _MOST_REQUESTS = 64
+_HELLO_SECONDS = 10.0
+_HELLO_BYTES = 64 * 1024
+_ONLY_LOOKING = frozenset({"list", "read", "view", "look", "status", "describe", "watch", "last_number"})
 # Without a buffer of our own asyncio maps a fresh one of 256 KiB for every message.
 _ARRIVING = bytearray(64 * 1024)
 
@@ -51,8 +54,8 @@ class Connection(asyncio.BufferedProtocol):
     """Serves requests side by side, each begun in the order it came; news tell how things are when they are sent."""
 
     def __init__(self, service: Service) -> None:
-        self.refused = ""
         self.greeted = False
+        self._hello_timer: asyncio.TimerHandle | None = None
         self.channel: str | None = None
         self.protocol = 0
         self.owners: set[str] = set()
@@ -69,14 +72,22 @@ class Connection(asyncio.BufferedProtocol):
         """Somebody has connected: serve them or say why not."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=_UNSENT_BYTES)
-        self.refused = self._service.refusal(transport.get_extra_info("socket")) or ""
         self._service.joined(self)
+        refused = self._service.refusal(transport.get_extra_info("socket"))
+        if refused is not None:
+            self._send(Frame({"id": HELLO, "error": error_to_json(KeeperRefusedError(refused))}))
+            self.close()
+        else:
+            self._hello_timer = asyncio.get_running_loop().call_later(_HELLO_SECONDS, self._hang_up_on_the_silent)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - how it ended makes no difference
-        """Whoever it was is gone; what they asked for is still done."""
+        """Whoever it was is gone; what they wanted to be done is still done."""
         self._transport = None
         self._news.clear()
+        self._unbegun = deque(one for one in self._unbegun if one[1].header.get("do") not in _ONLY_LOOKING)
         self._full = False
+        if self._hello_timer is not None:
+            self._hello_timer.cancel()
         self._go_on()
         self._service.left(self)
 
@@ -86,6 +97,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Begin every request that is whole by now, as far as there is room for its answer."""
+        self._reader.most_bytes = MOST_BYTES if self.greeted else _HELLO_BYTES
         try:
             for frame in self._reader.feed(memoryview(_ARRIVING)[:nbytes]):
                 self._unbegun.append((field(frame.header, "id", int), frame))
@@ -138,8 +150,6 @@ class Connection(asyncio.BufferedProtocol):
         while self._full:  # the answers to those before it have filled the room
             await self._room.wait()
         try:
-            if self.refused:
-                raise KeeperRefusedError(self.refused)
             answer = await self._service.work_for(self, frame)
         except TetherError as error:
             answer = Frame({"error": error_to_json(error)})
@@ -148,11 +158,8 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:
             logger.exception("request %r failed", frame.header.get("do"))
             answer = Frame({"error": error_to_json(KeeperError(f"the keeper failed: {error!r}; see its log"))})
-        header: Header = {"id": number, **answer.header}
         self._requests -= 1
-        self._send(Frame(header, answer.body))
-        if self.refused:
-            self.close()
+        self._write(_encoded_answer(number, answer))
         self._go_on()
 
     def _regulate(self) -> None:
@@ -177,6 +184,22 @@ class Connection(asyncio.BufferedProtocol):
             if frame is not None:
                 self._send(frame)
 
+    def _hang_up_on_the_silent(self) -> None:
+        if not self.greeted:
+            logger.warning("a client has not said hello within %g s: hanging up", _HELLO_SECONDS)
+            self.close()
+
     def _send(self, frame: Frame) -> None:
+        self._write(frame.encode())
+
+    def _write(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(frame.encode())
+            self._transport.write(data)
+
+
+def _encoded_answer(number: int, answer: Frame) -> bytes:
+    """The answer's bytes, or those that say that it is too large to be sent."""
+    try:
+        return Frame({"id": number, **answer.header}, answer.body).encode()
+    except TetherError as error:
+        return Frame({"id": number, "error": error_to_json(error)}).encode()

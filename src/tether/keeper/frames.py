@@ -8,8 +8,7 @@ from typing import NamedTuple, cast
 from tether.errors import KeeperError
 
 _LENGTHS = struct.Struct(">II")
-MOST_HEADER_BYTES = 16 * 1024 * 1024
-MOST_BODY_BYTES = 32 * 1024 * 1024
+MOST_BYTES = 48 * 1024 * 1024
 
 Header = dict[str, object]
 
@@ -28,16 +27,17 @@ class Frame(NamedTuple):
         """
         # Lone surrogates, which stand for bytes that are no text, survive as escapes.
         header = json.dumps(self.header, separators=(",", ":")).encode("ascii")
-        _check_lengths(len(header), len(self.body))
+        _check_length(len(header) + len(self.body), MOST_BYTES)
         return _LENGTHS.pack(len(header), len(self.body)) + header + self.body
 
 
 class FrameReader:
     """Cuts a stream of bytes into frames, however it arrives."""
 
-    __slots__ = ("_unread",)
+    __slots__ = ("_unread", "most_bytes")
 
     def __init__(self) -> None:
+        self.most_bytes = MOST_BYTES
         self._unread = bytearray()
 
     def feed(self, data: bytes | memoryview) -> Iterator[Frame]:
@@ -51,7 +51,7 @@ class FrameReader:
         try:
             while len(self._unread) - at >= _LENGTHS.size:
                 header, body = _LENGTHS.unpack_from(self._unread, at)
-                _check_lengths(header, body)
+                _check_length(header + body, self.most_bytes)
                 begin = at + _LENGTHS.size
                 if len(self._unread) < begin + header + body:
                     break
@@ -61,11 +61,11 @@ class FrameReader:
             del self._unread[:at]
 
 
-def _check_lengths(header: int, body: int) -> None:
-    if header > MOST_HEADER_BYTES or body > MOST_BODY_BYTES:
+def _check_length(length: int, most: int) -> None:
+    if length > most:
         raise KeeperError(
-            f"a message of {header} + {body} bytes is more than a keeper takes "
-            f"({MOST_HEADER_BYTES} + {MOST_BODY_BYTES}); send it in parts, or through a file"
+            f"a message of {length} bytes is more than goes to or from a keeper at once ({most}); "
+            "take or send it in parts"
         )
 
 

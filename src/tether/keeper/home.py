@@ -189,6 +189,10 @@ class KeeperLock:
         finally:
             os.close(descriptor)
 
+    def in_place(self, home: Home) -> bool:
+        """Whether the file that others look at is still the one we have locked."""
+        return _leads_to(home.lock_path, os.fstat(self.descriptor))
+
     def release(self) -> None:
         """Let the next keeper have it."""
         fcntl.flock(self.descriptor, fcntl.LOCK_UN)

@@ -17,14 +17,14 @@ from tether.keeper.connection import Connection
 from tether.keeper.frames import Frame, Header
 from tether.keeper.home import Home, KeeperLock, Listener, bind, bound_here
 from tether.keeper.keeping import Keeping
-from tether.keeper.launch import keeper_argv, leave_control_group, restore_signals
+from tether.keeper.launch import keeper_argv, leave_control_group, restore_signals, unlocked_keeper
 from tether.keeper.own_log import OwnLog
 from tether.keeper.peer import peer_of, refusal
 from tether.keeper.protocol import PROTOCOL, field, optional
 from tether.keeper.records import record_to_json
 from tether.keeper.requests import Requests
 from tether.keeper.retention import Shelf
-from tether.keeper.upgrade import READY, STATE_FORMAT, become, load, try_out
+from tether.keeper.upgrade import ENDING, READY, STATE_FORMAT, become, load, try_out
 from tether.process._reaper import Reaper
 from tether.process._spawn_posix import children_open_files, raise_open_files
 from tether.process._tree import become_reaper
@@ -70,6 +70,7 @@ class Keeper:
         reaper = Reaper(self._loop, self._is_ours)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self.shut_down)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
         try:
             async with self._keeping, self._tasks:
                 if state is None:
@@ -95,7 +96,7 @@ class Keeper:
             keeper_pid=os.getpid(),
             is_guest=keeping.is_guest,
             leaders=keeping.leaders(),
-            guests_seen=bool(keeping.guests),
+            guests_seen=bool(keeping.guests or keeping.shelf.guests),
         )
 
     def joined(self, connection: Connection) -> None:
@@ -123,8 +124,9 @@ class Keeper:
         self._under_way += 1
         try:
             await work
-        except OSError as error:
-            logger.warning("a client was lost before it was let in: %s", error)
+        except Exception:
+            # Whatever one client brings about must not end what the keeper keeps for all others.
+            logger.exception("something asked for in the background failed")
         finally:
             self._under_way -= 1
 
@@ -299,12 +301,30 @@ class Keeper:
         now = self._loop.time()
         self._loop.call_later(_TEND_SECONDS, self._tend)
         self._keeping.tend(now)
+        if not self._lock.in_place(self._home):
+            self._lock_again()
         if not bound_here(self._home, self._listener):
             self._rebind()
         if self._connections or self._keeping.busy:
             self._idle_since = now
         elif now - self._idle_since >= IDLE_SECONDS:
             self.shut_down()
+
+    def _lock_again(self) -> None:
+        """Somebody has removed our lock: take it again before another keeper does, and give way to one that has."""
+        logger.warning("the lock has vanished: taking it again")
+        try:
+            self._home.prepare()
+            lock = KeeperLock.take(self._home, self._instance)
+        except TetherError as error:
+            logger.warning("cannot take the lock again: %s; trying again", error)
+            return
+        if lock is None:
+            logger.error("another keeper has taken over this home: ending")
+            self.shut_down()
+        else:
+            self._lock.release()
+            self._lock = lock
 
     def _rebind(self) -> None:
         logger.warning("the socket has vanished: binding it again")
@@ -330,6 +350,11 @@ def _begin(home: Home) -> int:
     lock = KeeperLock.take(home, instance)
     if lock is None:
         return 0  # another one was quicker
+    if (other := unlocked_keeper(home)) is not None:
+        # It takes its lock and its socket again within a moment; what it keeps is not ours to end.
+        lock.release()
+        sys.stderr.write(f"keeper {other} of this home lives, but its lock was removed: leaving it alone\n")
+        return 0
     leave_control_group()
     restore_signals()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

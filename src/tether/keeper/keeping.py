@@ -5,22 +5,23 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import NamedTuple, Self, cast
 
 from tether.errors import (
-    AmbiguousProcessError,
     InvalidCommandError,
     KeeperError,
     ProcessEndedError,
     ScreenUnavailableError,
+    TetherError,
     UnknownProcessError,
 )
 from tether.keeper.channel import Channel
 from tether.keeper.frames import Header
 from tether.keeper.lease import FOREVER, Holders, Lease, Owned
+from tether.keeper.naming import check_name, meant
 from tether.keeper.protocol import objects
 from tether.keeper.record_file import create_record, make_spare, no_room, remove_record, write_end, write_running
 from tether.keeper.records import ProcessRecord, check_process_id, record_from_json, record_to_json
@@ -28,6 +29,7 @@ from tether.keeper.retention import Shelf
 from tether.keeper.sweep import end_runaways
 from tether.process._census import entry
 from tether.process._saved_state import saved, saved_part
+from tether.process._spawn_posix import born_with
 from tether.process.command import COOKIE, Command, Pipes, Pty
 from tether.process.exit_status import Cause
 from tether.process.log_reader import LogReader
@@ -92,7 +94,12 @@ class Keeping:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for channel_id in list(self.channels):
-            self.close_channel(channel_id)
+            try:
+                self.close_channel(channel_id)
+            except (OSError, TetherError) as failure:
+                logger.warning("channel=%s cannot be closed in good order: %s", channel_id, failure)
+        for process_id in [one for one, kept in self.kept.items() if kept.process.exit_status is not None]:
+            self._retire(process_id)  # what came after its end is on record then, too
         await self.table.__aexit__(kind, error, trace)
 
     async def take_over(self) -> None:
@@ -130,6 +137,9 @@ class Keeping:
         if COOKIE in command.env:
             # It is no descendant of the process it was asked for from: it lives on when that is ended.
             command = replace(command, env={key: value for key, value in command.env.items() if key != COOKIE})
+        check_name(
+            name, {one: kept.process.name for one, kept in self.kept.items() if kept.process.exit_status is None}
+        )
         directory = self.path(process_id)
         planned = ProcessRecord(
             id=process_id, name=name, command=command, lease=lease, guest=guest, started_at=time.time()
@@ -139,7 +149,7 @@ class Keeping:
         except OSError as error:
             raise no_room(error, directory) from error
         try:
-            with _umask(umask):
+            with born_with(umask):
                 process = await self.table.start(command, process_id=process_id, name=name)
         except BaseException:
             remove_record(directory)
@@ -162,7 +172,7 @@ class Keeping:
             seen = entry(kept.process.pid)
             kept.started_mark = "" if seen is None else seen.started
             write_running(self.path(process_id), self._everything(process_id))
-        except OSError as error:
+        except (OSError, KeeperError) as error:
             logger.warning("process=%s its pid cannot be put on record: %s", process_id, error)
 
     def record(self, process_id: str) -> ProcessRecord:
@@ -193,6 +203,7 @@ class Keeping:
             end=process.output.end,
             missing=process.output.refused,
             idle_seconds=process.idle_seconds,
+            output_held=process.output_is_held,
         )
 
     def find(self, process_id: str) -> ProcessRecord | None:
@@ -252,33 +263,32 @@ class Keeping:
         return [*self.kept, *self.channels, *self.shelf]
 
     def full_id(self, words: str) -> str:
-        """The one id that is meant by an id, by the beginning of one, or by a name.
+        """The one id that is meant; raises like `meant`."""
+        return meant(words, self.ids(), self._named)
 
-        Raises:
-            AmbiguousProcessError: several are.
-            UnknownProcessError: none is.
+    def _named(self, name: str) -> list[str]:
+        """Who goes by that name: those that run, else the last that did."""
+        running = [one for one, kept in self.kept.items() if kept.process.name == name]
+        if running:
+            return running
+        ended = (one for one in reversed([*self.shelf]) if (record := self.find(one)) and record.name == name)
+        return [one for _, one in zip(range(1), ended, strict=False)]
+
+    async def listing(self, *, ended: bool, after: str = "") -> AsyncIterator[tuple[str, ProcessRecord]]:
+        """What is known of everybody, with pauses in which the keeper does its real work.
+
+        Each comes with a mark; listing on `after` that, nobody is missed, but who ends meanwhile may come twice.
         """
-        ids = self.ids()
-        meant = [words] if words in ids else [one for one in ids if words and one.startswith(words)]
-        if not meant and words:
-            meant = [one for one, kept in self.kept.items() if kept.process.name == words]
-        if not meant and words:
-            ended = [one for one in reversed([*self.shelf]) if (record := self.find(one)) and record.name == words]
-            meant = ended[:1]
-        if not meant:
-            raise UnknownProcessError(words, ids)
-        if len(meant) > 1:
-            raise AmbiguousProcessError(words, meant)
-        return meant[0]
-
-    async def listing(self, *, ended: bool) -> AsyncIterator[ProcessRecord]:
-        """What is known of everybody, with pauses in which the keeper does its real work."""
-        for process_id in [*self.kept, *self.channels]:
+        where, _, last = after.partition(" ")
+        living = [] if where == "ended" else [*self.kept, *self.channels]
+        for process_id in living[living.index(last) + 1 :] if last in living else living:
             if (record := self.find(process_id)) is not None and (ended or record.exit_status is None):
-                yield record
-        for position, process_id in enumerate(self.shelf if ended else ()):
+                yield f"living {process_id}", record
+        shelved = [*self.shelf] if ended else []
+        begin = shelved.index(last) + 1 if where == "ended" and last in shelved else 0
+        for position, process_id in enumerate(shelved[begin:]):
             with contextlib.suppress(KeyError):  # forgotten meanwhile
-                yield self.shelf.read(process_id)
+                yield f"ended {process_id}", self.shelf.read(process_id)
             if position % _LISTED_AT_ONCE == 0:
                 await asyncio.sleep(0)
 
@@ -335,10 +345,12 @@ class Keeping:
         self._shelve(ended, channel.taken)
         self.on_news(channel_id)
 
-    def keep(self, process_id: str, lease: Lease) -> ProcessRecord:
-        """Give a running process another lease."""
-        self.running(process_id)
+    def keep(self, process_id: str, lease: Lease, *, drop_oldest: bool = False) -> ProcessRecord:
+        """Give a running process another lease; `drop_oldest` when nobody takes its output any more."""
+        process = self.running(process_id)
         self.kept[process_id].lease = lease
+        if drop_oldest:
+            process.drop_oldest()
         return self.record(process_id)
 
     def end_owned(self, owner: str) -> None:
@@ -356,6 +368,10 @@ class Keeping:
                 logger.info("process=%s nobody holds its owner any more: ending it", process_id)
                 kept.lease = FOREVER
                 self.table.stop_soon(kept.process, Cause.STOPPED)
+        for channel in self.channels.values():
+            if channel.log.blocked:
+                channel.log.retry()
+                self.on_news(channel.id)
         leases = [kept.lease for kept in self.kept.values()]
         self.holders.forget_all_but({lease.owner for lease in leases if isinstance(lease, Owned)})
         if now - self._swept_at >= _SWEEP_SECONDS:
@@ -389,15 +405,18 @@ class Keeping:
         record = self._everything(process_id)
         try:
             write_end(self.path(process_id), record)
-        except (OSError, KeeperError) as error:
+        except OSError as error:
             logger.warning("process=%s its end cannot be put on record: %s; trying again", process_id, error)
             return False
+        except KeeperError as error:
+            logger.warning("process=%s its end is told without a record: %s", process_id, error)
         self.kept[process_id].written = record
         return True
 
     def _retire(self, process_id: str) -> None:
         record, process = self._everything(process_id), self.kept[process_id].process
-        if record != replace(self.kept[process_id].written or record, idle_seconds=record.idle_seconds):
+        written = self.kept[process_id].written
+        if written is None or record != replace(written, idle_seconds=record.idle_seconds, output_held=False):
             self._write_end(process_id)
         self.table.retire(process)
         del self.kept[process_id]
@@ -415,11 +434,7 @@ class Keeping:
 
     def is_guest(self, process_id: str) -> bool:
         """Whether this process was started on behalf of an agent."""
-        if process_id in self.guests:
-            return True
-        with contextlib.suppress(KeyError, OSError):
-            return self.shelf.read(process_id).guest
-        return False
+        return process_id in self.guests or process_id in self.shelf.guests
 
     def state(self) -> Header:
         """Everything that must survive when this program becomes another one, as JSON values."""
@@ -461,7 +476,7 @@ class Keeping:
 
     def go_on(self) -> None:
         """Read and watch again what was restored, and shelve what has ended before."""
-        self.shelf.load()
+        self.shelf.load(but={*self.kept, *self.channels})
         for kept in list(self.kept.values()):
             self.table.go_on(kept.process)
 
@@ -476,21 +491,9 @@ class Keeping:
 
     def leaders(self) -> dict[int, str]:
         """The processes by their pid."""
-        return {kept.process.pid: process_id for process_id, kept in self.kept.items()}
+        # The pid of one that was collected may be somebody else's by now.
+        return {kept.process.pid: one for one, kept in self.kept.items() if not kept.process.collected}
 
     def owned_pids(self) -> Sequence[int]:
         """Our own children, whose ends somebody watches."""
         return [*self.leaders(), *self.table.helper_pids()]
-
-
-@contextlib.contextmanager
-def _umask(value: int | None) -> Generator[None]:
-    """What a child is born with; nothing else happens in between, since this program has one thread."""
-    if value is None:
-        yield
-        return
-    ours = os.umask(value)
-    try:
-        yield
-    finally:
-        os.umask(ours)

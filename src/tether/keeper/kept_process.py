@@ -147,9 +147,9 @@ class KeptProcess(KeptLog, TypedInto):
         """SIGKILL to everybody of its tree, now."""
         await self._ask("kill")
 
-    async def keep(self, lease: Lease) -> None:
-        """Give it another lease."""
-        self._told_by(await self._ask("keep", lease=lease_to_json(lease)))
+    async def keep(self, lease: Lease, *, drop_oldest: bool = False) -> None:
+        """Give it another lease; with `drop_oldest` its log no longer waits for whoever took its output."""
+        self._told_by(await self._ask("keep", lease=lease_to_json(lease), drop_oldest=drop_oldest))
 
     async def _numbered(self, word: str, stamp: Stamp | None, body: bytes = b"") -> Frame:
         """Send a piece of input so that it arrives once, whatever happens to the connection."""

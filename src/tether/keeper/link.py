@@ -5,16 +5,18 @@ import itertools
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import NamedTuple, Protocol, TypeVar, cast
+from dataclasses import dataclass
+from typing import Protocol, TypeVar, cast
 
 from tether.errors import KeeperError, KeeperLostError, KeeperUnavailableError, TetherError
 from tether.keeper.frames import Frame, FrameReader, Header
-from tether.keeper.protocol import error_from_json
+from tether.keeper.protocol import HELLO, error_from_json
 
 logger = logging.getLogger(__name__)
 
-_HELLO = 0
 _ARRIVING_BYTES = 64 * 1024
+_HELLO_SECONDS = 15.0
+_MOST_REPEATS = 5
 _TRIES, _PAUSE = 5, 0.1
 
 T = TypeVar("T")
@@ -40,12 +42,14 @@ class Listener(Protocol):
         ...
 
 
-class _Pending(NamedTuple):
+@dataclass(slots=True)
+class _Pending:
     """A request under way: its bytes, what makes a result of its answer, and who waits for that."""
 
     data: bytes
     read: Callable[[Frame], object]
     future: asyncio.Future[object]
+    repeated: int = 0
 
 
 class _Wire(asyncio.BufferedProtocol):
@@ -104,7 +108,7 @@ class Link:
         self._dial = dial
         self._listener = listener
         self._tasks = asyncio.TaskGroup()
-        self._numbers = itertools.count(_HELLO + 1)
+        self._numbers = itertools.count(HELLO + 1)
         self._pending: dict[int, _Pending] = {}
         self._wire: _Wire | None = None
         self._greeting: asyncio.Future[Frame] | None = None
@@ -182,22 +186,37 @@ class Link:
             reached.close()
             raise
         try:
-            wire.send(Frame({"id": _HELLO, **self._listener.hello()}).encode())
-            answer = await self._greeting
+            wire.send(Frame({"id": HELLO, **self._listener.hello()}).encode())
+            async with asyncio.timeout(_HELLO_SECONDS):
+                answer = await self._greeting
+        except TimeoutError:
+            wire.close()
+            raise KeeperUnavailableError(
+                f"the keeper does not answer within {_HELLO_SECONDS:g} s; it is stopped or very busy"
+            ) from None
         except BaseException:
             wire.close()
             raise
         self._wire = wire
         for pending in self._pending.values():
-            wire.send(pending.data)
+            self._repeat(wire, pending)
         self._listener.greeted(answer.header)
+
+    def _repeat(self, wire: _Wire, pending: _Pending) -> None:
+        pending.repeated += 1
+        if pending.repeated <= _MOST_REPEATS:
+            wire.send(pending.data)
+        elif not pending.future.done():
+            pending.future.set_exception(
+                KeeperLostError(f"the keeper was lost {_MOST_REPEATS} times while it was asked for this; see its log")
+            )
 
     def _received(self, frame: Frame) -> None:
         number = frame.header.get("id")
         if number is None and "error" not in frame.header:
             self._listener.heard(frame.header)
             return
-        if number == _HELLO:
+        if number == HELLO:
             if self._greeting is not None:
                 _settle(self._greeting, lambda answer: answer, frame)
             return

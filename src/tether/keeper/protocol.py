@@ -15,8 +15,13 @@ from tether.process.probe import Certainty, Look, Probe
 PROTOCOL = 1
 """Grows when an older program could not make sense of a newer one any more; new words and fields do not count."""
 
+HELLO = 0
+"""The number of the first request on every connection, and of the answer to it."""
+
 ANY_PROTOCOL = frozenset({"hello", "status", "shut_down", "upgrade"})
 """What a client of any protocol may ask, so that it can always get rid of a keeper it cannot talk to."""
+
+_LONGEST_MESSAGE = 10_000
 
 T = TypeVar("T")
 
@@ -58,7 +63,10 @@ def error_to_json(error: TetherError) -> Header:
     attributes: dict[str, object] = {
         name: value for name, value in vars(error).items() if isinstance(value, (str, int, tuple))
     }
-    return {"kind": type(error).__name__, "message": str(error), "attributes": attributes}
+    message = str(error)
+    if len(message) > _LONGEST_MESSAGE:
+        message, attributes = f"{message[:_LONGEST_MESSAGE]}…", {}
+    return {"kind": type(error).__name__, "message": message, "attributes": attributes}
 
 
 def error_from_json(value: Mapping[str, object]) -> TetherError:

@@ -10,6 +10,7 @@ import errno
 import json
 import logging
 import os
+import stat
 import zlib
 from dataclasses import replace
 from typing import Final, cast
@@ -24,7 +25,7 @@ RECORD_NAME: Final = "record"
 _RUNNING_BYTES: Final = 1024
 _END_BYTES: Final = 2048
 _RUNNING_KEYS: Final = ("pid", "started_mark", "stdio", "warnings")
-_END_KEYS: Final = ("exit_status", "ended_at", "survivors", "end", "missing")
+_END_KEYS: Final = ("exit_status", "ended_at", "survivors", "end", "missing", "stdio")
 
 
 def create_record(directory: str, record: ProcessRecord, spare: str = "") -> None:
@@ -89,6 +90,7 @@ def _made(directory: str, spare: str) -> bool:
             os.rename(spare, directory)
             return True
     try:
+        os.makedirs(os.path.dirname(directory), 0o700, exist_ok=True)
         os.mkdir(directory, 0o700)
     except FileExistsError:
         return False
@@ -139,10 +141,11 @@ def has_whole_record(directory: str) -> bool:
 def _lines(directory: str) -> tuple[dict[str, object] | None, dict[str, object] | None, dict[str, object] | None]:
     """The start, the running slot and the end slot, each None where it is empty or damaged."""
     try:
-        with open(os.path.join(directory, RECORD_NAME), "rb") as file:
-            data = file.read()
-    except (FileNotFoundError, NotADirectoryError):
+        descriptor = _open_record(directory, os.O_RDONLY)
+    except KeeperError:
         return None, None, None
+    with os.fdopen(descriptor, "rb") as file:
+        data = file.read()
     running = max(len(data) - _RUNNING_BYTES - _END_BYTES, 0)
     end = running + _RUNNING_BYTES
     return _parsed(data[:running]), _parsed(data[running:end]), _parsed(data[end:])
@@ -158,12 +161,34 @@ def _write_slot(directory: str, record: ProcessRecord, keys: tuple[str, ...], si
         if most == 0:
             raise KeeperError(f"process {record.id} has facts beyond {size} bytes: {line!r:.200}")
         most = most * 3 // 4
-    descriptor = fmt.open_file(os.path.join(directory, RECORD_NAME), os.O_WRONLY | os.O_CLOEXEC)
+    descriptor = _open_record(directory, os.O_WRONLY)
     try:
         at = os.fstat(descriptor).st_size - behind - size
+        if at < 0:
+            raise KeeperError(f"the record in {directory!r} was cut short by somebody else")
         fmt.write_at(descriptor, _padded(line, size), at)
     finally:
         os.close(descriptor)
+
+
+def _open_record(directory: str, flags: int) -> int:
+    """A descriptor of the record, which is a plain file and never waited for.
+
+    Raises:
+        KeeperError: there is none, or something else in its place.
+        OSError: nobody can look at it now.
+    """
+    path = os.path.join(directory, RECORD_NAME)
+    try:
+        descriptor = fmt.open_file(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise KeeperError(f"no record in {directory!r}: {error.strerror}") from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise KeeperError(f"the record in {directory!r} is no file")
+    return descriptor
 
 
 def _clipped(record: ProcessRecord, most: int) -> ProcessRecord:

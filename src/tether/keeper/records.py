@@ -36,6 +36,7 @@ class ProcessRecord:
         end: where its log ends, when it ended or as known now.
         missing: bytes of its output that could not be kept.
         idle_seconds: how long it had been silent when this was said.
+        output_held: whether it has ended but something it left behind still holds its output.
     """
 
     id: str
@@ -54,6 +55,7 @@ class ProcessRecord:
     end: int = 0
     missing: int = 0
     idle_seconds: float = 0.0
+    output_held: bool = False
 
     def __post_init__(self) -> None:
         check_process_id(self.id)
@@ -102,6 +104,7 @@ def record_to_json(record: ProcessRecord) -> dict[str, object]:
         "end": record.end,
         "missing": record.missing,
         "idle_seconds": record.idle_seconds,
+        "output_held": record.output_held,
     }
 
 
@@ -134,6 +137,7 @@ def record_from_json(value: object, known: Command | None = None) -> ProcessReco
             end=fields.count("end"),
             missing=fields.count("missing"),
             idle_seconds=fields.get("idle_seconds", float, 0.0),
+            output_held=fields.get("output_held", bool, False),
         )
     except InvalidCommandError as error:
         raise KeeperError(f"damaged process record: {error}") from error

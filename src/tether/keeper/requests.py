@@ -22,10 +22,13 @@ from tether.keeper.protocol import (
     strings,
 )
 from tether.keeper.records import command_from_json, lease_from_json, record_to_json
+from tether.process.log_reader import Lines
 from tether.process.process import Process
 
 _MOST_READ_BYTES = 256 * 1024
 _MOST_LINES = 10_000
+_PAGE_BYTES = 1024 * 1024
+_RECORD_BYTES = 1024  # what a record takes besides its words
 _CHANNEL_WORDS = frozenset({"hello", "append", "read", "watch"})
 
 Answer = Awaitable[Frame]
@@ -115,7 +118,7 @@ class Requests:
         if word in self._words_of_connections:
             return self._words_of_connections[word](connection, frame)
         raise KeeperVersionError(
-            f"the keeper (version {self._host.version}) does not know {word!r}; run `tether keeper upgrade`"
+            f"the keeper (version {self._host.version}) does not know {word!r:.100}; run `tether keeper upgrade`"
         )
 
     async def _hello(self, connection: Connection, frame: Frame) -> Frame:
@@ -167,10 +170,14 @@ class Requests:
 
     async def _list(self, connection: Connection, frame: Frame) -> Frame:
         records: list[Header] = []
-        async for record in self._keeping.listing(ended=field(frame.header, "ended", bool)):
+        size, after = 0, optional(frame.header, "after", str) or ""
+        async for mark, record in self._keeping.listing(ended=field(frame.header, "ended", bool), after=after):
             self._host.watch(connection, record.id)
             records.append(record_to_json(record))
-        return Frame({"records": records})
+            size += sum(map(len, record.command.argv)) + _RECORD_BYTES if record.command else _RECORD_BYTES
+            if size > _PAGE_BYTES:
+                return Frame({"records": records, "after": mark})
+        return Frame({"records": records, "after": None})
 
     async def _watch(self, connection: Connection, frame: Frame) -> Frame:
         records: list[Header] = []
@@ -250,7 +257,7 @@ class Requests:
             part = log.read(start, most) if stream is None else log.read_stream(stream, start, most)
             return slice_to_frame(part)
         if what == "lines":
-            return lines_to_frame(log.read_lines(start, min(field(header, "limit", int), _MOST_LINES)))
+            return lines_to_frame(_page(log.read_lines(start, min(field(header, "limit", int), _MOST_LINES))))
         if what == "chunks":
             return Frame({"marks": marks_to_json(log.chunks(start, optional(header, "end", int)))})
         if what == "gaps":
@@ -270,7 +277,8 @@ class Requests:
 
     async def _keep(self, frame: Frame) -> Frame:
         lease = lease_from_json(frame.header.get("lease"))
-        record = self._keeping.keep(field(frame.header, "process", str), lease)
+        drop_oldest = frame.header.get("drop_oldest") is True
+        record = self._keeping.keep(field(frame.header, "process", str), lease, drop_oldest=drop_oldest)
         return Frame({"record": record_to_json(record)})
 
     async def _leave(self, frame: Frame) -> Frame:
@@ -319,6 +327,16 @@ class Requests:
 
     def _record(self, frame: Frame) -> Frame:
         return Frame({"record": record_to_json(self._keeping.described(field(frame.header, "process", str)))})
+
+
+def _page(lines: Lines) -> Lines:
+    """As many of the lines as are worth one answer, but at least one."""
+    size = 0
+    for count, line in enumerate(lines.lines):
+        size += len(line)
+        if size > _PAGE_BYTES and count:
+            return replace(lines, lines=lines.lines[:count])
+    return lines
 
 
 def _other_protocol(theirs: int, version: str) -> str:

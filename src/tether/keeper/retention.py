@@ -3,13 +3,13 @@
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from tether.errors import KeeperError
 from tether.keeper.record_file import RECORD_NAME, has_whole_record, read_record
 from tether.keeper.records import ProcessRecord, is_process_id
-from tether.process import _log_format as fmt
+from tether.process._removal import remove_directory
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +42,7 @@ class Shelf:
         self._keep_seconds = keep_seconds
         self._keep_bytes = keep_bytes
         self._keep_count = keep_count
+        self.guests: set[str] = set()
         self._kept: dict[str, _Kept] = {}
         self._bytes = 0
         self._unfinished: set[str] = set()  # directories without a whole record
@@ -62,8 +63,8 @@ class Shelf:
         """The ids by the time of their end, oldest first."""
         return iter(sorted(self._kept, key=lambda process_id: self._kept[process_id].ended_at))
 
-    def load(self) -> list[str]:
-        """Take in what an earlier keeper left; returns the ids of those that have no end on record."""
+    def load(self, but: Collection[str] = ()) -> list[str]:
+        """Take in what an earlier keeper left, `but` not these; returns those that have no end on record."""
         endless: list[str] = []
         try:
             with os.scandir(self._directory) as entries:
@@ -71,6 +72,8 @@ class Shelf:
         except FileNotFoundError:
             return endless
         for process_id in names:
+            if process_id in but:
+                continue
             try:
                 if not self._put(read_record(self._path(process_id))):
                     endless.append(process_id)
@@ -155,6 +158,8 @@ class Shelf:
         kept = _Kept(record.ended_at, _size(self._path(record.id)))
         self._drop(record.id)
         self._kept[record.id] = kept
+        if record.guest:
+            self.guests.add(record.id)
         self._bytes += kept.size
         return True
 
@@ -192,7 +197,7 @@ class Shelf:
 
     def _remove_rest(self, process_id: str) -> None:
         try:
-            fmt.remove_directory(self._path(process_id))
+            remove_directory(self._path(process_id))
         except FileNotFoundError:
             pass
         except OSError as error:

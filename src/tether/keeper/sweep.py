@@ -159,9 +159,10 @@ class _Runaway:
         """SIGKILL to these members."""
         send(members, signal.SIGKILL)
 
-    def kill_at_once(self) -> None:
+    def kill_at_once(self) -> bool:
         """SIGKILL to everybody whom the last look has shown."""
         send(self._known, signal.SIGKILL)
+        return False
 
     def alive(self, members: Sequence[Member]) -> list[Member]:
         """Those of `members` that still live."""

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -19,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 STATE_FORMAT = 1
 READY = "ready: "
+ENDING = (signal.SIGTERM, signal.SIGINT)
 _TRIAL_SECONDS = 30.0
 _MOST_WORDS = 4096
 
@@ -118,8 +120,11 @@ def become(argv: list[str], state: Header, descriptors: Iterable[int]) -> None:
     try:
         for descriptor in inherited:
             os.set_inheritable(descriptor, True)  # noqa: FBT003 - it takes no keyword
+        # A signal that comes before the new program listens waits until it does.
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         os.execve(argv[0], [*argv, "--resume", str(kept)], os.environ)
     finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
         for descriptor in inherited:
             os.set_inheritable(descriptor, False)  # noqa: FBT003 - it takes no keyword
         os.close(kept)

@@ -63,8 +63,8 @@ class Tree(Protocol):
         """End these members, and whoever certainly belongs to the tree, by force."""
         ...
 
-    def kill_at_once(self) -> None:
-        """End by force whoever can be reached without looking around."""
+    def kill_at_once(self) -> bool:
+        """End by force whoever can be reached without looking around; whether that is certainly everybody."""
         ...
 
     def describe(self, member: Member) -> str:

@@ -80,6 +80,8 @@ class Input:
         if self._on_terminal:
             self._count_line(data)
         self.send(memoryview(data))
+        if self._refused:
+            raise InputRefusedError("it has closed its input and reads no more")
         return self._bytes == 0
 
     def give(self, data: bytes) -> None:

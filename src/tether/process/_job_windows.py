@@ -252,10 +252,11 @@ class Job:
         """End the tree."""
         self.kill_at_once()
 
-    def kill_at_once(self) -> None:
+    def kill_at_once(self) -> bool:
         """End every process of the tree now, as `taskkill /T /F` does, with exit code 1."""
         if self._handle is not None and not _kernel32().TerminateJobObject(self._handle, 1):
             raise _failure("end the processes of a job object")
+        return True
 
     def describe(self, member: Member) -> str:
         """The path of the program that a member runs."""

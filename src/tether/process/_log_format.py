@@ -117,17 +117,6 @@ def write_format(directory: str) -> None:
         os.close(descriptor)
 
 
-def remove_directory(directory: str) -> None:
-    """Delete a directory of files; shutil, which could do that too, takes half a megabyte of a keeper's memory.
-
-    Raises:
-        OSError: something in it cannot be removed.
-    """
-    for name in os.listdir(directory):
-        os.unlink(os.path.join(directory, name))
-    os.rmdir(directory)
-
-
 def open_file(path: str, flags: int) -> int:
     """A descriptor of one of the log's files, for our own user only."""
     return os.open(path, flags | _BINARY, 0o600)

@@ -92,6 +92,19 @@ def spawn(program: str, argv: Sequence[str], env: Mapping[str, str], directory: 
     return pid
 
 
+@contextlib.contextmanager
+def born_with(umask: int | None) -> Generator[None]:
+    """Children are started with that umask, if one is given; for a process of one thread."""
+    if umask is None:
+        yield
+        return
+    ours = os.umask(umask)
+    try:
+        yield
+    finally:
+        os.umask(ours)
+
+
 def start_error(number: int, program: str) -> StartError | InvalidCommandError:
     """The typed error for a start that the system refused with errno `number`."""
     reason = os.strerror(number)

@@ -157,7 +157,7 @@ class PosixTree:
         self._kill_control_group()
         send(members, signal.SIGKILL)
 
-    def kill_at_once(self) -> None:
+    def kill_at_once(self) -> bool:
         """SIGKILL to the leader's group and to everybody in the control group, without a census."""
         # Once the number is somebody else's, nobody of our group is left.
         group = None if self.leader_collected and entry(self._pid) is not None else self._pid
@@ -173,6 +173,7 @@ class PosixTree:
         elif group is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left whom we may touch
                 os.killpg(group, signal.SIGKILL)
+        return self._cgroup is not None
 
     def _kill_control_group(self) -> None:
         """Everybody in it at once, or one by one where somebody in it is spared."""

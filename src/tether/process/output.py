@@ -13,6 +13,8 @@ from tether.errors import OutputLogError
 from tether.process import _log_format as fmt
 from tether.process._log_format import RECORD_BYTES, Kind, Record
 from tether.process._log_state import Held, LogFiles, LogState, cover_bytes
+from tether.process._removal import remove_directory
+from tether.process._waiters import Waiters
 from tether.process.command import OutputPolicy, Overflow
 from tether.process.log_reader import Layout, LogReader
 
@@ -87,7 +89,7 @@ class OutputLog(LogReader):
         self._stream = self._merge_until = 0
         self._held: list[Held] = []
         self._held_bytes = self._missing = self._recorded = self._failure = 0
-        self._waiters: list[tuple[int, asyncio.Future[int]]] = []
+        self._waiters = Waiters()
         if told is not None:
             self._steady(lambda: self._go_on(told))
 
@@ -228,6 +230,10 @@ class OutputLog(LogReader):
             while len(self._starts) > 1 and self._starts[1] <= self._gone and self._starts[1] < self._end:
                 self._remove_segment(0)
 
+    def drop_oldest(self) -> None:
+        """From now on drop the oldest output when there is no room, whatever the policy was."""
+        self.policy, self._keeps_all = OutputPolicy(self.policy.capacity), False
+
     def state(self) -> dict[str, object]:
         """All that is not in the files, for `reopen`; plain values, as JSON has them."""
         return LogState(
@@ -257,9 +263,7 @@ class OutputLog(LogReader):
 
     def tell(self, offset: int, future: "asyncio.Future[int]") -> None:
         """Give `future` the log's end once that is past `offset` or no more bytes come."""
-        if self._waiters:
-            self._waiters = [waiter for waiter in self._waiters if not waiter[1].done()]
-        self._waiters.append((offset, future))
+        self._waiters.add(offset, future)
         if self.closed:
             self._wake()
 
@@ -285,7 +289,7 @@ class OutputLog(LogReader):
         self._held_bytes = self._missing = self._failure = 0
         self._starts.clear()
         with contextlib.suppress(OSError):  # it may never have been made
-            fmt.remove_directory(self.directory)
+            remove_directory(self.directory)
 
     def _go_on(self, told: LogState) -> None:
         """Be the writer that `told` and the files tell of; FileNotFoundError when some was dropped meanwhile."""
@@ -454,8 +458,10 @@ class OutputLog(LogReader):
     def _make_room(self) -> None:
         most = max(self.policy.capacity, _SMALLEST_LOG) - len(fmt.FORMAT) - self._segment_bytes - self._index_bytes
         while len(self._starts) > 2 and self._end - self._gone + self._closed_index + self._index_size > most:
-            dropped, kept = self._starts[1:3]
-            self._remove_segment(1)
+            # The beginning stays, unless a consumer was done with it already.
+            position = 0 if self._starts[0] else 1
+            dropped, kept = self._starts[position : position + 2]
+            self._remove_segment(position)
             self._gone += kept - dropped
 
     def _remove_segment(self, position: int) -> None:
@@ -489,11 +495,4 @@ class OutputLog(LogReader):
             self._held.append(Held(now, stream, bytearray(kept)))
 
     def _wake(self) -> None:
-        waiting, self._waiters = self._waiters, []
-        for offset, future in waiting:
-            if future.done():
-                continue
-            if self._end > offset or self.closed:
-                future.set_result(self._end)
-            else:
-                self._waiters.append((offset, future))
+        self._waiters.wake(self._end, closed=self.closed)

@@ -1,5 +1,6 @@
 """Where processes live: one small interface, whether that is this program, a keeper or another machine."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,6 +14,7 @@ from tether.process.probe import Look
 from tether.process.screen import Screen, StyledRun, VtSnapshot
 
 _MOST_WRITERS = 4096
+_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,9 @@ class TakenInput:
         self.last.pop(stamp.writer, None)
         self.last[stamp.writer] = stamp.number
         if len(self.last) > _MOST_WRITERS:
-            del self.last[next(iter(self.last))]  # whoever has been silent for longest
+            # Whoever has been silent for longest; who has a name of its own may still come back.
+            nameless = (writer for writer in self.last if _UUID.fullmatch(writer))
+            del self.last[next(nameless, next(iter(self.last)))]
 
 
 class PlacedProcess(Protocol):

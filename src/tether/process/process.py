@@ -6,11 +6,12 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from tether.errors import InputRefusedError, ProcessEndedError
 from tether.process._child import Child
 from tether.process._input import Input
+from tether.process._owner import Owner
 from tether.process._saved_state import saved, saved_part
 from tether.process._stopping import Stopped, Survivor, end_trees
 from tether.process.command import Command, Overflow, Pipes, Pty
@@ -30,42 +31,6 @@ _DRAIN_QUIET = 0.05
 _DRAIN_MOST = 2.0
 _RETRY_SECONDS = 0.2
 _GIVE_UP_SECONDS = 10.0
-
-
-class Owner(Protocol):
-    """The table a process lives in."""
-
-    def grew(self, process: "Process", data: bytes) -> None:
-        """The process wrote `data`."""
-        ...
-
-    def ended(self, process: "Process") -> None:
-        """The process has its exit status; nobody else was told yet."""
-        ...
-
-    def stop_soon(self, process: "Process", cause: Cause) -> None:
-        """Stop the process without making anybody wait."""
-        ...
-
-    async def screen(self, process: "Process") -> Screen:
-        """What a person would see on the process's terminal now."""
-        ...
-
-    async def styled_screen(self, process: "Process") -> list[list[StyledRun]]:
-        """The same as runs of one style each."""
-        ...
-
-    async def vt_snapshot(self, process: "Process") -> VtSnapshot:
-        """Bytes that re-create the process's terminal elsewhere."""
-        ...
-
-    async def key_modes(self, process: "Process") -> KeyModes:
-        """How the program on the terminal wants its keys."""
-        ...
-
-    async def forget(self, process: "Process") -> None:
-        """Release everything the process still has."""
-        ...
 
 
 class Process(TypedInto):
@@ -157,6 +122,8 @@ class Process(TypedInto):
         self._input.resume()
         if self._raw_end is not None and self.exit_status is None:
             self._loop.call_soon(self._drained)
+        if self._stopping and self._raw_end is None:
+            self._owner.stop_soon(self, self._cause or Cause.STOPPED)  # whoever began that is gone
         if self._held_back or self.output.blocked:
             self._retrying = True
             self._loop.call_soon(self._try_log_again)
@@ -188,6 +155,11 @@ class Process(TypedInto):
         return f"<Process {self.id} pid={self.pid} {self.status} {self.command.argv[0]!r}>"
 
     @property
+    def collected(self) -> bool:
+        """Whether its child is gone and its pid may become somebody else's."""
+        return self._raw_end is not None
+
+    @property
     def end(self) -> int:
         """Offset behind the last byte of its output."""
         return self.output.end
@@ -215,6 +187,11 @@ class Process(TypedInto):
     async def discard_before(self, offset: int) -> None:
         """Where everything is kept for one consumer: it has taken what is before `offset`, so reading may go on."""
         self.output.discard_before(offset)
+        self._read_on()
+
+    def drop_oldest(self) -> None:
+        """Nobody takes its output any more: from now on the oldest is dropped instead of holding it back."""
+        self.output.drop_oldest()
         self._read_on()
 
     async def wait(self) -> ExitStatus:
@@ -344,9 +321,10 @@ class Process(TypedInto):
 
     def kill_now(self) -> None:
         """The same, for whoever cannot wait at all."""
-        if self._raw_end is None:
+        if self._raw_end is None or self.output_is_held:
             self.mark_cause(Cause.STOPPED)
-            self.tree.kill_at_once()
+            if not self.tree.kill_at_once():
+                self._owner.stop_soon(self, Cause.STOPPED)  # who left the group is only found by looking around
 
     async def release(self) -> None:
         """Forget it: a running one is ended first, its log is removed."""
@@ -469,7 +447,7 @@ class Process(TypedInto):
             return False
         self.warnings.append(
             f"its output could not be kept in {self.output.directory!r} for {_GIVE_UP_SECONDS:g} s, so it was "
-            "stopped; make room there or set TMPDIR to a place that has some"
+            "stopped; make room there, or choose another place with TETHER_HOME (tether run) or TMPDIR"
         )
         return True
 
