@@ -112,8 +112,8 @@ def command(
 
     Without --detach its output is followed, live and whole, and the exit code is the command's own (124 on
     timeout, 126 not executable, 127 not found, 128+n when signal n ended it). It reads our stdin. Ctrl+C is
-    passed on to it, a second one within two seconds stops it; when we are told to end it ends with us. Only
-    when we are killed does it run on, for up to 15 minutes more: see `tether ps`.
+    passed on to it, a second one within two seconds stops it; when we are told to end it ends with us. When
+    the terminal goes away it runs on; when we are killed, for up to 15 minutes more: see `tether ps`.
 
     With --pty at a terminal you sit at the command's own terminal, as with `tether attach`.
 
