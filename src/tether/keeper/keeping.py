@@ -31,7 +31,6 @@ from tether.process._census import entry
 from tether.process._saved_state import saved, saved_part
 from tether.process._spawn_posix import born_with
 from tether.process.command import COOKIE, Command, Pipes, Pty
-from tether.process.exit_status import Cause
 from tether.process.log_reader import LogReader
 from tether.process.place import Stamp, TakenInput
 from tether.process.process import Process
@@ -355,19 +354,20 @@ class Keeping:
 
     def end_owned(self, owner: str) -> None:
         """Its owner leaves in good order: what it owns ends with it."""
-        for kept in self.kept.values():
-            if isinstance(kept.lease, Owned) and kept.lease.owner == owner:
-                self.table.stop_soon(kept.process, Cause.STOPPED)
+        owned = [kept for kept in self.kept.values() if isinstance(kept.lease, Owned) and kept.lease.owner == owner]
+        self.table.stop_together_soon([kept.process for kept in owned if kept.process.exit_status is None])
 
     def tend(self, now: float) -> None:
         """What has to be done from time to time: leases, records that could not be written, retention."""
+        expired: list[Process] = []
         for process_id, kept in list(self.kept.items()):
             if kept.process.exit_status is not None:
                 self._settle(process_id)
             elif self.holders.expired(kept.lease, now):
                 logger.info("process=%s nobody holds its owner any more: ending it", process_id)
                 kept.lease = FOREVER
-                self.table.stop_soon(kept.process, Cause.STOPPED)
+                expired.append(kept.process)
+        self.table.stop_together_soon(expired)
         for channel in self.channels.values():
             if channel.log.blocked:
                 channel.log.retry()

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import uuid
-from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -228,7 +228,11 @@ class ProcessTable:
     def ended(self, process: Process) -> None:
         """Pass the end on to whoever must know first."""
         if self._observer is not None:
-            self._observer.ended(process)
+            try:
+                self._observer.ended(process)
+            except Exception:
+                # Whoever waits for the end must hear of it, whatever is wrong with the record of it.
+                logger.exception("process=%s its end could not be passed on", process.id)
 
     def stop_soon(self, process: Process, cause: Cause) -> None:
         """Stop a process without making anybody wait."""
@@ -334,10 +338,17 @@ class ProcessTable:
         self._working.add(task)
         task.add_done_callback(self._working.discard)
 
+    def stop_together_soon(self, processes: Sequence[Process]) -> None:
+        """Stop many at once, which costs little more than to stop one."""
+        if processes:
+            self.in_background(self._end(processes))
+
     async def end_all(self) -> None:
         """End every process and wait until it has its exit status."""
         # Whoever still holds an ended command's output would be cut off with it: it belongs to the command.
-        running = [process for process in self if process.exit_status is None or process.output_is_held]
+        await self._end([process for process in self if process.exit_status is None or process.output_is_held])
+
+    async def _end(self, running: Sequence[Process]) -> None:
         for process in running:
             process.mark_cause(Cause.STOPPED)
         left = await end_trees([process.tree for process in running], grace=_GRACE_SECONDS) if running else []
