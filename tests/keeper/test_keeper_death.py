@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import alive, wait_until
+from tests.helpers import alive, python, wait_until
 from tests.keeper.campaign import (
     BOUND,
     everything,
@@ -27,6 +27,7 @@ from tether.keeper.kept_process import KeptProcess
 from tether.keeper.lease import Owned
 from tether.process.command import Command, Pty
 from tether.process.exit_status import Cause, ExitStatus, Status
+from tether.process.run import execute
 
 LOST = ExitStatus(None, None, Cause.LOST)
 SILENT = ("/bin/sh", "-c", "echo hello; exec sleep 1000")
@@ -256,3 +257,24 @@ async def test_ten_programs_at_once_get_one_keeper(home: Home) -> None:
     assert set(map(int, pids)) == {keeper_pid(home)}
     async with open_keeper(home) as keeper:
         assert sorted(one.id for one in await keeper.processes()) == sorted(ids)
+
+
+FLOOD = """
+import asyncio, os, signal
+from tether.keeper.keeper import expect_many_signals
+
+async def main():
+    asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, lambda: None)
+    expect_many_signals()
+    for _ in range(20_000):
+        os.kill(os.getpid(), signal.SIGCHLD)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.requirement("design:keeper:told-to-end")
+async def test_more_signals_than_the_loop_can_note_bring_no_complaint_from_within_their_handler() -> None:
+    """That complaint takes a lock which the interrupted code may hold: the keeper would wait for itself."""
+    result = await execute(Command(argv=python(FLOOD)))
+    assert (result.exit_code, result.stderr) == (0, "")

@@ -71,6 +71,7 @@ class Keeper:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self.shut_down)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+        expect_many_signals()
         try:
             async with self._keeping, self._tasks:
                 if state is None:
@@ -337,6 +338,16 @@ class Keeper:
         self._listener.socket.close()
         self._listener = listener
         self._listen()
+
+
+def expect_many_signals() -> None:
+    """Let signals be lost in a crowd without a word: the loop is awake then anyway.
+
+    When hundreds of children end at once there are more signals than the loop's wakeup socket holds. Python's
+    complaint about that takes, inside the signal handler, a lock that the interrupted code may hold: for ever.
+    """
+    wakeup = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
 
 
 async def _keep(home: Home, lock: KeeperLock, listener: Listener, instance: str, state: Header | None) -> None:
